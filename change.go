@@ -1,0 +1,107 @@
+package muster
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+)
+
+// ChangeKind is what kind of thing a change is about.
+type ChangeKind string
+
+// The kinds of changes.
+const (
+	KindNode     ChangeKind = "NODE"
+	KindInstance ChangeKind = "INSTANCE"
+	KindCluster  ChangeKind = "CLUSTER"
+)
+
+// Change is one row of the change log: the whole object after it as JSON,
+// without volatile fields and secrets. Every change has a revision of its own;
+// those of one commit share its batch tag.
+type Change struct {
+	Revision         int64      `gorm:"column:revision;primaryKey;autoIncrement:false" json:"revision"`
+	Epoch            string     `gorm:"-" json:"-"`
+	Batch            string     `gorm:"column:batch" json:"-"`
+	At               time.Time  `gorm:"column:at" json:"at"`
+	Kind             ChangeKind `gorm:"column:kind" json:"kind"`
+	ObjectID         string     `gorm:"column:object_id" json:"objectId"`
+	Object           string     `gorm:"column:object" json:"-"`
+	Deleted          bool       `gorm:"column:deleted" json:"deleted"`
+	PreviousRevision int64      `gorm:"column:previous_revision" json:"previousRevision"`
+	PreviousStatus   string     `gorm:"column:previous_status" json:"previousStatus"`
+	PreviousLabels   Map        `gorm:"column:previous_labels;serializer:json" json:"-"`
+	Status           string     `gorm:"column:status" json:"status"`
+	Reason           string     `gorm:"column:reason" json:"reason"`
+	Actor            string     `gorm:"column:actor" json:"actor"`
+
+	// Node or Instance is the decoded object; shared, not to be changed.
+	Node     *Node     `gorm:"-" json:"-"`
+	Instance *Instance `gorm:"-" json:"-"`
+}
+
+// TableName is the table that holds the change log.
+func (Change) TableName() string { return "changes" }
+
+// Cursor is the place after this change.
+func (c *Change) Cursor() Cursor {
+	return Cursor{Epoch: c.Epoch, Position: Position{Revision: c.Revision, Tag: c.Batch}}
+}
+
+// Encode fills Object from Node or Instance.
+func (c *Change) Encode() error {
+	var object any
+	switch c.Kind {
+	case KindNode:
+		object = c.Node
+	case KindInstance:
+		object = c.Instance
+	default:
+		return nil
+	}
+	b, err := json.Marshal(object)
+	if err != nil {
+		return fmt.Errorf("encode %s %s: %w", c.Kind, c.ObjectID, err)
+	}
+	c.Object = string(b)
+	return nil
+}
+
+// Decode fills Node or Instance from Object.
+func (c *Change) Decode() error {
+	var err error
+	switch c.Kind {
+	case KindNode:
+		c.Node = new(Node)
+		err = json.Unmarshal([]byte(c.Object), c.Node)
+	case KindInstance:
+		c.Instance = new(Instance)
+		err = json.Unmarshal([]byte(c.Object), c.Instance)
+	}
+	if err != nil {
+		return fmt.Errorf("decode change %d of %s %s: %w", c.Revision, c.Kind, c.ObjectID, err)
+	}
+	return nil
+}
+
+// EventType is what an event of a subscription is.
+type EventType string
+
+// The types of events, as the schema describes them.
+const (
+	EventPresent  EventType = "PRESENT"
+	EventSynced   EventType = "SYNCED"
+	EventChange   EventType = "CHANGE"
+	EventProgress EventType = "PROGRESS"
+)
+
+// Event is what a subscription delivers. Change is never nil: SYNCED and
+// PROGRESS have one with a revision only.
+type Event struct {
+	*Change
+	Type EventType
+	// Left says that the object no longer matches the filter, or is gone.
+	Left bool
+	// At is the cursor to resume from after it; nil on PRESENT.
+	Resume *Cursor
+}

@@ -1,0 +1,4 @@
+package graph
+
+// Resolver is the root of the resolvers.
+type Resolver struct{}

@@ -1,0 +1,141 @@
+package muster
+
+import (
+	"slices"
+	"time"
+)
+
+// NodeRole is what a node is for.
+type NodeRole string
+
+// The roles of a node.
+const (
+	Compute     NodeRole = "COMPUTE"
+	ServiceRole NodeRole = "SERVICE"
+)
+
+// Node is a machine with an agent.
+type Node struct {
+	UID          NodeUID    `gorm:"column:uid;primaryKey" json:"uid"`
+	ID           NodeID     `gorm:"column:id" json:"id"`
+	Hostname     string     `gorm:"column:hostname" json:"hostname"`
+	Addr         string     `gorm:"column:addr" json:"addr"`
+	Port         int        `gorm:"column:port" json:"port"`
+	Role         NodeRole   `gorm:"column:role" json:"role"`
+	CPUCount     int        `gorm:"column:cpu_count" json:"cpuCount"`
+	MemoryMB     int        `gorm:"column:memory_mb" json:"memoryMb"`
+	Labels       Map        `gorm:"column:labels;serializer:json" json:"labels"`
+	Images       []string   `gorm:"column:images;serializer:json" json:"images"`
+	Version      string     `gorm:"column:version" json:"version"`
+	BootID       string     `gorm:"column:boot_id" json:"bootId"`
+	Incarnation  int64      `gorm:"column:incarnation" json:"incarnation"`
+	Status       NodeStatus `gorm:"column:status" json:"status"`
+	StatusReason string     `gorm:"column:status_reason" json:"statusReason"`
+	Schedulable  bool       `gorm:"column:schedulable" json:"schedulable"`
+	// Subnet is the network of the node's instances, a /24; its first address is the node's own.
+	Subnet string `gorm:"column:subnet" json:"subnet"`
+	// DesiredRevision is the newest revision at which what the node should run changed.
+	DesiredRevision int64     `gorm:"column:desired_revision" json:"desiredRevision"`
+	RegisteredAt    time.Time `gorm:"column:registered_at" json:"registeredAt"`
+	// Revision is that of the node's newest change.
+	Revision int64 `gorm:"column:revision" json:"revision"`
+	// LastSeen is volatile: flushed once a minute as a column, never part of a change.
+	LastSeen time.Time `gorm:"column:last_seen" json:"-"`
+}
+
+// TableName is the table that holds nodes.
+func (Node) TableName() string { return "nodes" }
+
+// Live reports whether the node is in the registry: neither pruned nor removed.
+func (n *Node) Live() bool { return n.Status == Healthy || n.Status == Unhealthy }
+
+// Clone returns a copy that can be changed.
+func (n *Node) Clone() *Node {
+	c := *n
+	c.Labels = n.Labels.Clone()
+	c.Images = slices.Clone(n.Images)
+	return &c
+}
+
+// NodeFilter selects nodes; all given parts must match.
+type NodeFilter struct {
+	Status      []NodeStatus `json:"status,omitempty"`
+	Role        *NodeRole    `json:"role,omitempty"`
+	Schedulable *bool        `json:"schedulable,omitempty"`
+	Labels      Map          `json:"labels,omitempty"`
+}
+
+// Matches reports whether the filter selects n; a nil filter selects all.
+func (f *NodeFilter) Matches(n *Node) bool {
+	if f == nil {
+		return true
+	}
+	return (len(f.Status) == 0 || slices.Contains(f.Status, n.Status)) &&
+		(f.Role == nil || *f.Role == n.Role) &&
+		(f.Schedulable == nil || *f.Schedulable == n.Schedulable) &&
+		n.Labels.Matches(f.Labels)
+}
+
+// Capacity is an amount of CPU and memory.
+type Capacity struct {
+	CPUPercent int `json:"cpuPercent"` // of one core
+	MemoryMB   int `json:"memoryMb"`
+	Instances  int `json:"instances"`
+}
+
+// RegisterNodeInput announces a node with its whole inventory.
+type RegisterNodeInput struct {
+	ID              NodeID                `json:"id"`
+	UID             *NodeUID              `json:"uid,omitempty"`
+	Hostname        string                `json:"hostname"`
+	Addr            string                `json:"addr"`
+	Port            int                   `json:"port"`
+	Role            NodeRole              `json:"role"`
+	CPUCount        int                   `json:"cpuCount"`
+	MemoryMB        int                   `json:"memoryMb"`
+	Labels          Map                   `json:"labels"`
+	Incarnation     int64                 `json:"incarnation"`
+	Version         string                `json:"version"`
+	BootID          string                `json:"bootId"`
+	Images          []string              `json:"images"`
+	Epoch           string                `json:"epoch"`
+	AppliedRevision int64                 `json:"appliedRevision"`
+	Instances       []InstanceReportInput `json:"instances"`
+}
+
+// HeartbeatInput says who beats.
+type HeartbeatInput struct {
+	UID         NodeUID `json:"uid"`
+	Incarnation int64   `json:"incarnation"`
+}
+
+// Beat is the answer to a heartbeat.
+type Beat struct {
+	NextBeatIn      time.Duration
+	Epoch           string
+	DesiredRevision int64
+}
+
+// Assignments is what the registry wants of a node, in full at DesiredRevision.
+type Assignments struct {
+	Epoch           string
+	DesiredRevision int64
+	Subnet          string
+	Instances       []*Assignment
+}
+
+// Assignment is what the registry wants of one instance.
+type Assignment struct {
+	ID         InstanceID
+	Generation int64
+	Machine    string
+	Desired    DesiredStatus
+	Ended      bool // the generation ended by itself: leave it alone
+	Name       string
+	BaseImage  string
+	Command    []string
+	Env        Map
+	CPULimit   int // per cent of one core
+	MemLimitMB int
+	Addr       string
+}

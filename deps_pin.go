@@ -3,6 +3,7 @@
 package muster
 
 import (
+	_ "github.com/Khan/genqlient/graphql"
 	_ "github.com/cenkalti/backoff/v5"
 	_ "github.com/goccy/go-yaml"
 	_ "github.com/google/go-cmp/cmp"
@@ -23,6 +24,5 @@ import (
 	_ "golang.org/x/tools/go/packages"
 	_ "gorm.io/driver/sqlite"
 	_ "gorm.io/gorm"
-	_ "github.com/Khan/genqlient/graphql"
 	_ "pgregory.net/rapid"
 )

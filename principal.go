@@ -1,5 +1,7 @@
 package muster
 
+import "context"
+
 // Role is what a caller may do; a role may do all that a lesser one may.
 type Role string
 
@@ -35,4 +37,20 @@ func rank(r Role) int {
 		return 4
 	}
 	return 0
+}
+
+type principalKey struct{}
+
+// WithPrincipal returns a context that says who calls.
+func WithPrincipal(ctx context.Context, p Principal) context.Context {
+	return context.WithValue(ctx, principalKey{}, p)
+}
+
+// PrincipalOf returns who calls; a context that does not say is a viewer without a name.
+func PrincipalOf(ctx context.Context) Principal {
+	p, ok := ctx.Value(principalKey{}).(Principal)
+	if !ok {
+		return Principal{Role: Viewer}
+	}
+	return p
 }

@@ -28,7 +28,8 @@ var (
 
 // Spec is what to launch. It is written down beside the machine.
 type Spec struct {
-	Machine    string            `json:"machine"`    // unique on the host, at most 63 characters of [a-z0-9-]
+	Machine    string            `json:"machine"`    // unique on the host, at most 63 characters of [a-z0-9-]; such as k3f9-i-1-2
+	Disk       string            `json:"disk"`       // what is kept between generations; such as k3f9-i-1
 	Instance   string            `json:"instance"`   // the registry's id, such as i-1
 	Generation int64             `json:"generation"` // which start of it
 	Epoch      string            `json:"epoch"`      // the registry's history that assigned it
@@ -64,10 +65,13 @@ type Driver interface {
 	// Launch makes a machine and returns when its payload runs within limits that were read back from the kernel,
 	// or has ended already. A launch that fails leaves nothing but an Exited machine with its reason: it returns that
 	// Status and no error. Errors are for what could not be tried: ErrExists, ErrNoImage, a host that lacks a tool.
+	// A machine whose Disk an Exited one of a lower generation has takes the disk over, as it was left, and replaces it;
+	// one whose Disk a live machine has is ErrExists.
 	Launch(ctx context.Context, spec Spec) (Status, error)
 	// Stop ends the payload: gracefully, and after grace by force. It returns once the machine has Exited.
 	Stop(ctx context.Context, machine string, grace time.Duration) (Status, error)
-	// Remove stops a machine by force if need be and deletes everything of it. Removing what is not there is no error.
+	// Remove stops a machine by force if need be and deletes everything of it, its disk too. Removing what is not there
+	// is no error.
 	Remove(ctx context.Context, machine string) error
 	// List returns every machine of this state directory, also those of an earlier driver, sorted by name.
 	List(ctx context.Context) ([]Status, error)

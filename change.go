@@ -30,7 +30,7 @@ type Change struct {
 	Deleted          bool       `gorm:"column:deleted" json:"deleted"`
 	PreviousRevision int64      `gorm:"column:previous_revision" json:"previousRevision"`
 	PreviousStatus   string     `gorm:"column:previous_status" json:"previousStatus"`
-	PreviousLabels   Map        `gorm:"column:previous_labels;serializer:json" json:"-"`
+	Previous         *Facets    `gorm:"column:previous;serializer:json" json:"-"`
 	Status           string     `gorm:"column:status" json:"status"`
 	Reason           string     `gorm:"column:reason" json:"reason"`
 	Actor            string     `gorm:"column:actor" json:"actor"`
@@ -38,6 +38,15 @@ type Change struct {
 	// Node or Instance is the decoded object; shared, not to be changed.
 	Node     *Node     `gorm:"-" json:"-"`
 	Instance *Instance `gorm:"-" json:"-"`
+}
+
+// Facets is what filters look at, as it was before a change: by it a watcher
+// learns that an object has left its filter. Nil when the object is new.
+type Facets struct {
+	Labels      Map      `json:"labels,omitempty"`
+	Role        NodeRole `json:"role,omitempty"`
+	Schedulable bool     `json:"schedulable,omitempty"`
+	NodeUID     NodeUID  `json:"nodeUid,omitempty"`
 }
 
 // TableName is the table that holds the change log.

@@ -30,6 +30,7 @@ type Instance struct {
 	CreatedAt    time.Time      `gorm:"column:created_at;autoCreateTime:false" json:"createdAt"`
 	StartedAt    *time.Time     `gorm:"column:started_at" json:"startedAt"`
 	EndedAt      *time.Time     `gorm:"column:ended_at" json:"endedAt"`
+	TerminatedAt *time.Time     `gorm:"column:terminated_at" json:"terminatedAt"`
 	// QueueDeadline is until when it may wait for a node.
 	QueueDeadline *time.Time `gorm:"column:queue_deadline" json:"queueDeadline"`
 	// Reserved says that it holds its CPU and memory on its node.

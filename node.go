@@ -33,10 +33,8 @@ type Node struct {
 	StatusReason string     `gorm:"column:status_reason" json:"statusReason"`
 	Schedulable  bool       `gorm:"column:schedulable" json:"schedulable"`
 	// Subnet is the network of the node's instances, a /24; its first address is the node's own.
-	Subnet string `gorm:"column:subnet" json:"subnet"`
-	// DesiredRevision is the newest revision at which what the node should run changed.
-	DesiredRevision int64     `gorm:"column:desired_revision" json:"desiredRevision"`
-	RegisteredAt    time.Time `gorm:"column:registered_at" json:"registeredAt"`
+	Subnet       string    `gorm:"column:subnet" json:"subnet"`
+	RegisteredAt time.Time `gorm:"column:registered_at" json:"registeredAt"`
 	// Revision is that of the node's newest change.
 	Revision int64 `gorm:"column:revision" json:"revision"`
 	// LastSeen is volatile: flushed once a minute as a column, never part of a change.

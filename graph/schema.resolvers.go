@@ -70,6 +70,10 @@ func (r *nodeResolver) LastSeen(ctx context.Context, obj *muster.Node) (*time.Ti
 	panic(fmt.Errorf("not implemented: LastSeen - lastSeen"))
 }
 
+func (r *nodeResolver) DesiredRevision(ctx context.Context, obj *muster.Node) (int64, error) {
+	panic(fmt.Errorf("not implemented: DesiredRevision - desiredRevision"))
+}
+
 func (r *nodeResolver) Allocated(ctx context.Context, obj *muster.Node) (*muster.Capacity, error) {
 	panic(fmt.Errorf("not implemented: Allocated - allocated"))
 }

@@ -164,6 +164,7 @@ type ComplexityRoot struct {
 		StartedAt     func(childComplexity int) int
 		Status        func(childComplexity int) int
 		StatusReason  func(childComplexity int) int
+		TerminatedAt  func(childComplexity int) int
 		Type          func(childComplexity int) int
 	}
 
@@ -381,6 +382,8 @@ type MutationResolver interface {
 }
 type NodeResolver interface {
 	LastSeen(ctx context.Context, obj *muster.Node) (*time.Time, error)
+
+	DesiredRevision(ctx context.Context, obj *muster.Node) (int64, error)
 
 	Allocated(ctx context.Context, obj *muster.Node) (*muster.Capacity, error)
 	Free(ctx context.Context, obj *muster.Node) (*muster.Capacity, error)
@@ -966,6 +969,12 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Instance.StatusReason(childComplexity), true
+	case "Instance.terminatedAt":
+		if e.ComplexityRoot.Instance.TerminatedAt == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Instance.TerminatedAt(childComplexity), true
 	case "Instance.type":
 		if e.ComplexityRoot.Instance.Type == nil {
 			break
@@ -2409,6 +2418,8 @@ type Instance {
   startedAt: Time
   "When its last generation ended."
   endedAt: Time
+  "When its node confirmed that it is gone."
+  terminatedAt: Time
   "Until when it may wait for a node."
   queueDeadline: Time
   "The revision of its newest change."
@@ -3229,6 +3240,8 @@ func (ec *executionContext) childFields_Instance(ctx context.Context, field grap
 		return ec.fieldContext_Instance_startedAt(ctx, field)
 	case "endedAt":
 		return ec.fieldContext_Instance_endedAt(ctx, field)
+	case "terminatedAt":
+		return ec.fieldContext_Instance_terminatedAt(ctx, field)
 	case "queueDeadline":
 		return ec.fieldContext_Instance_queueDeadline(ctx, field)
 	case "revision":
@@ -6300,6 +6313,29 @@ func (ec *executionContext) fieldContext_Instance_endedAt(_ context.Context, fie
 	return graphql.NewScalarFieldContext("Instance", field, false, false, "Time")
 }
 
+func (ec *executionContext) _Instance_terminatedAt(ctx context.Context, field graphql.CollectedField, obj *muster.Instance) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Instance_terminatedAt(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.TerminatedAt, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *time.Time) graphql.Marshaler {
+			return ec.marshalOTime2ᚖtimeᚐTime(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Instance_terminatedAt(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Instance", field, false, false, "Time")
+}
+
 func (ec *executionContext) _Instance_queueDeadline(ctx context.Context, field graphql.CollectedField, obj *muster.Instance) (ret graphql.Marshaler) {
 	return graphql.ResolveField(
 		ctx,
@@ -8023,7 +8059,7 @@ func (ec *executionContext) _Node_desiredRevision(ctx context.Context, field gra
 			return ec.fieldContext_Node_desiredRevision(ctx, field)
 		},
 		func(ctx context.Context) (any, error) {
-			return obj.DesiredRevision, nil
+			return ec.Resolvers.Node().DesiredRevision(ctx, obj)
 		},
 		nil,
 		func(ctx context.Context, selections ast.SelectionSet, v int64) graphql.Marshaler {
@@ -8034,7 +8070,7 @@ func (ec *executionContext) _Node_desiredRevision(ctx context.Context, field gra
 	)
 }
 func (ec *executionContext) fieldContext_Node_desiredRevision(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
-	return graphql.NewScalarFieldContext("Node", field, false, false, "Int64")
+	return graphql.NewScalarFieldContext("Node", field, true, true, "Int64")
 }
 
 func (ec *executionContext) _Node_registeredAt(ctx context.Context, field graphql.CollectedField, obj *muster.Node) (ret graphql.Marshaler) {
@@ -13191,6 +13227,11 @@ func (ec *executionContext) _Instance(ctx context.Context, sel ast.SelectionSet,
 			if out.Values[i] == graphql.RequiredNull {
 				atomic.AddUint32(&out.Invalids, 1)
 			}
+		case "terminatedAt":
+			out.Values[i] = ec._Instance_terminatedAt(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
 		case "queueDeadline":
 			out.Values[i] = ec._Instance_queueDeadline(ctx, field, obj)
 			if out.Values[i] == graphql.RequiredNull {
@@ -13685,10 +13726,11 @@ func (ec *executionContext) _Node(ctx context.Context, sel ast.SelectionSet, obj
 				atomic.AddUint32(&out.Invalids, 1)
 			}
 		case "desiredRevision":
-			out.Values[i] = ec._Node_desiredRevision(ctx, field, obj)
-			if out.Values[i] == graphql.Null {
-				atomic.AddUint32(&out.Invalids, 1)
-			}
+			out.ResolveConcurrently(ec.OperationContext, &deferred, i,
+				true, true,
+				func(ctx context.Context) graphql.Marshaler {
+					return ec._Node_desiredRevision(ctx, field, obj)
+				})
 		case "registeredAt":
 			out.Values[i] = ec._Node_registeredAt(ctx, field, obj)
 			if out.Values[i] == graphql.Null {

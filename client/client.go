@@ -1,0 +1,145 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/Khan/genqlient/graphql"
+	"github.com/cenkalti/backoff/v5"
+
+	"github.com/muster-cloud/muster"
+)
+
+// DefaultURL is where a server listens by default.
+const DefaultURL = "http://127.0.0.1:9000"
+
+// maxAnswer bounds what is read of one answer, in bytes: a page of 100 objects
+// is far below it.
+const maxAnswer = 32 << 20
+
+// Options are the settings of a Client; the zero value works.
+type Options struct {
+	URL       string          // of the server, http or https; without a path, /graphql is meant; default DefaultURL
+	Token     string          // sent as a bearer token; default none
+	UserAgent string          // default "muster-client"
+	Timeout   time.Duration   // of one try of a call, and of a watch's connecting; default 10 s
+	Tries     uint            // how often at most a call that is safe to repeat is tried; default 4
+	Transport *http.Transport // its dialer, proxy and TLS settings serve watches too; default a copy of http.DefaultTransport
+}
+
+// Client talks to one server. Its methods are safe for concurrent use.
+type Client struct {
+	endpoint *url.URL
+	options  Options
+	api      graphql.Client
+}
+
+// New returns a client and connects to nothing. A URL that cannot be one is
+// INVALID.
+func New(o Options) (*Client, error) {
+	if o.URL == "" {
+		o.URL = DefaultURL
+	}
+	endpoint, err := url.Parse(o.URL)
+	if err != nil || endpoint.Host == "" || (endpoint.Scheme != "http" && endpoint.Scheme != "https") {
+		return nil, muster.InvalidField("url", "%q is not the address of a server: use one such as %s", o.URL, DefaultURL)
+	}
+	if endpoint.Path == "" || endpoint.Path == "/" {
+		endpoint.Path = "/graphql"
+	}
+	if o.UserAgent == "" {
+		o.UserAgent = "muster-client"
+	}
+	if o.Timeout <= 0 {
+		o.Timeout = 10 * time.Second
+	}
+	if o.Tries == 0 {
+		o.Tries = 4
+	}
+	if o.Transport == nil {
+		o.Transport = http.DefaultTransport.(*http.Transport).Clone()
+	}
+	c := &Client{endpoint: endpoint, options: o}
+	c.api = graphql.NewClient(endpoint.String(), doer{c})
+	return c, nil
+}
+
+// URL is the endpoint that calls go to.
+func (c *Client) URL() string { return c.endpoint.String() }
+
+// Close closes the connections that are idle. Calls in flight and watches go on.
+func (c *Client) Close() error {
+	c.options.Transport.CloseIdleConnections()
+	return nil
+}
+
+// header is what every request carries, calls and watches alike.
+func (c *Client) header() http.Header {
+	h := http.Header{"User-Agent": {c.options.UserAgent}}
+	if c.options.Token != "" {
+		h.Set("Authorization", "Bearer "+c.options.Token)
+	}
+	return h
+}
+
+// doer sends genqlient's requests.
+type doer struct{ c *Client }
+
+func (d doer) Do(req *http.Request) (*http.Response, error) {
+	for name, values := range d.c.header() {
+		req.Header[name] = values
+	}
+	req.Header.Set("Accept", "application/json")
+	httpClient := http.Client{Transport: d.c.options.Transport}
+	resp, err := httpClient.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	resp.Body = http.MaxBytesReader(nil, resp.Body, maxAnswer)
+	return resp, nil
+}
+
+// call is one operation: what genqlient generated, and the object of its answer.
+type call[T any] func(context.Context, graphql.Client) (*T, error)
+
+// once makes one try of a call, within the timeout. Its answer is never nil
+// without an error.
+func once[T any](ctx context.Context, c *Client, do call[T]) (*T, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.options.Timeout)
+	defer cancel()
+	answer, err := do(ctx, c.api)
+	if err != nil {
+		return nil, c.fromCall(err)
+	}
+	if answer == nil {
+		return nil, &muster.Error{Code: muster.Internal, Message: fmt.Sprintf("%s answered without what was asked for: see its log", c.endpoint)}
+	}
+	return answer, nil
+}
+
+// repeat makes a call that is safe to repeat, and repeats it while the server
+// is UNAVAILABLE.
+func repeat[T any](ctx context.Context, c *Client, do call[T]) (*T, error) {
+	pause := backoff.NewExponentialBackOff()
+	pause.InitialInterval, pause.MaxInterval = 100*time.Millisecond, 2*time.Second
+	var last error
+	answer, err := backoff.Retry(ctx, func() (*T, error) {
+		answer, err := once(ctx, c, do)
+		if last = err; err != nil && muster.CodeOf(err) != muster.Unavailable {
+			return nil, backoff.Permanent(err)
+		}
+		return answer, err
+	}, backoff.WithBackOff(pause), backoff.WithMaxTries(c.options.Tries))
+	if err != nil {
+		return nil, last // not Retry's own wrapping of it, nor the bare end of ctx
+	}
+	return answer, nil
+}
+
+// missing makes an error of an answer without the object that was asked for.
+func missing(format string, args ...any) error {
+	return &muster.Error{Code: muster.NotFound, Message: fmt.Sprintf(format, args...)}
+}

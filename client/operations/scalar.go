@@ -1,0 +1,55 @@
+package operations
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/muster-cloud/muster"
+)
+
+// MarshalDuration writes Go's text, such as "10s".
+func MarshalDuration(d *time.Duration) ([]byte, error) { return json.Marshal(d.String()) }
+
+// UnmarshalDuration reads Go's text.
+func UnmarshalDuration(b []byte, d *time.Duration) error {
+	var text string
+	if err := json.Unmarshal(b, &text); err != nil {
+		return fmt.Errorf("a duration: %w", err)
+	}
+	parsed, err := time.ParseDuration(text)
+	if err != nil {
+		return fmt.Errorf("a duration: %w", err)
+	}
+	*d = parsed
+	return nil
+}
+
+// MarshalLaunchInstanceInput leaves out what is empty, so that the schema's
+// defaults hold, and writes the timeout as text.
+func MarshalLaunchInstanceInput(in *muster.LaunchInstanceInput) ([]byte, error) {
+	type plain muster.LaunchInstanceInput
+	out := struct {
+		*plain
+		Image        string `json:"image,omitempty"`
+		QueueTimeout string `json:"queueTimeout,omitempty"`
+	}{plain: (*plain)(in), Image: in.Image}
+	if in.QueueTimeout != nil {
+		out.QueueTimeout = in.QueueTimeout.String()
+	}
+	return json.Marshal(out)
+}
+
+// UnmarshalBeat reads the answer to a heartbeat.
+func UnmarshalBeat(b []byte, beat *muster.Beat) error {
+	var in struct {
+		NextBeatIn      json.RawMessage `json:"nextBeatIn"`
+		Epoch           string          `json:"epoch"`
+		DesiredRevision int64           `json:"desiredRevision"`
+	}
+	if err := json.Unmarshal(b, &in); err != nil {
+		return fmt.Errorf("the answer to a heartbeat: %w", err)
+	}
+	beat.Epoch, beat.DesiredRevision = in.Epoch, in.DesiredRevision
+	return UnmarshalDuration(in.NextBeatIn, &beat.NextBeatIn)
+}

@@ -1,0 +1,262 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/gorilla/websocket"
+	"github.com/vektah/gqlparser/v2/gqlerror"
+
+	"github.com/muster-cloud/muster"
+)
+
+const (
+	subprotocol = "graphql-transport-ws"
+	// streamID is the id of the one operation of a connection.
+	streamID = "1"
+	// silence is how long nothing may come: a server pings every 20 s.
+	silence = 50 * time.Second
+	// writeWait bounds each write; they are all small.
+	writeWait = 5 * time.Second
+	// maxMessage bounds one message, in bytes.
+	maxMessage = 4 << 20
+)
+
+// stream is one connection of a watch. One goroutine uses it.
+type stream struct {
+	client *Client
+	conn   *websocket.Conn
+	stop   func() bool // ends the watch on ctx
+	ackBy  time.Time   // until when the acknowledgement has to come; zero once it has
+}
+
+// message is one of graphql-transport-ws.
+type message struct {
+	ID      string          `json:"id,omitempty"`
+	Type    string          `json:"type"`
+	Payload json.RawMessage `json:"payload,omitempty"`
+}
+
+// open connects and waits until the server has acknowledged.
+func (c *Client) open(ctx context.Context) (*stream, error) {
+	conn, err := c.dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s := &stream{client: c, conn: conn, ackBy: time.Now().Add(c.options.Timeout)}
+	conn.SetReadLimit(maxMessage)
+	conn.SetPingHandler(func(data string) error {
+		if err := s.expect(ctx); err != nil {
+			return err
+		}
+		return conn.WriteControl(websocket.PongMessage, []byte(data), time.Now().Add(writeWait))
+	})
+	// The end of ctx wakes the reader. It sets a deadline and does not close, so
+	// that a closing handshake is still possible.
+	s.stop = context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })
+	if err := s.initialise(ctx); err != nil {
+		s.close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// dial makes the WebSocket, within the timeout.
+func (c *Client) dial(ctx context.Context) (*websocket.Conn, error) {
+	address := *c.endpoint
+	address.Scheme = map[string]string{"http": "ws", "https": "wss"}[address.Scheme]
+	var interrupt func() bool
+	connect := c.options.Transport.DialContext
+	if connect == nil {
+		connect = new(net.Dialer).DialContext
+	}
+	dialer := websocket.Dialer{
+		Subprotocols:     []string{subprotocol},
+		HandshakeTimeout: c.options.Timeout,
+		Proxy:            c.options.Transport.Proxy,
+		TLSClientConfig:  c.options.Transport.TLSClientConfig,
+		NetDialContext: func(dialCtx context.Context, network, addr string) (net.Conn, error) {
+			conn, err := connect(dialCtx, network, addr)
+			if err == nil { // the dialer itself would not notice the end of ctx during the handshake
+				interrupt = context.AfterFunc(ctx, func() { _ = conn.Close() })
+			}
+			return conn, err
+		},
+	}
+	conn, resp, err := dialer.DialContext(ctx, address.String(), c.header())
+	if interrupt != nil {
+		interrupt()
+	}
+	if err != nil {
+		return nil, c.refused(resp, err)
+	}
+	if conn.Subprotocol() != subprotocol {
+		_ = conn.Close()
+		return nil, &muster.Error{Code: muster.Invalid, Message: fmt.Sprintf("%s does not speak %s: check the URL", c.endpoint, subprotocol)}
+	}
+	return conn, nil
+}
+
+// refused is why no WebSocket came about: only what may pass is a *lostError.
+func (c *Client) refused(resp *http.Response, err error) error {
+	if resp == nil || !errors.Is(err, websocket.ErrBadHandshake) {
+		return &lostError{c.unreachable(err)}
+	}
+	refusal := c.fromStatus(resp.StatusCode, http.StatusText(resp.StatusCode))
+	switch {
+	case resp.StatusCode >= 500, resp.StatusCode == http.StatusTooManyRequests, resp.StatusCode == http.StatusRequestTimeout:
+		return &lostError{refusal}
+	}
+	return refusal
+}
+
+// initialise says hello and waits for the acknowledgement.
+func (s *stream) initialise(ctx context.Context) error {
+	if err := s.write(message{Type: "connection_init"}); err != nil {
+		return err
+	}
+	for {
+		m, err := s.read(ctx)
+		if err != nil {
+			return err
+		}
+		switch m.Type {
+		case "connection_ack":
+			s.ackBy = time.Time{}
+			return nil
+		case "pong":
+		default:
+			return s.foreign(m)
+		}
+	}
+}
+
+func (s *stream) subscribe(what subscription, variables map[string]any) error {
+	payload, err := json.Marshal(map[string]any{
+		"operationName": what.name, "query": what.document, "variables": variables,
+	})
+	if err != nil {
+		return &muster.Error{Code: muster.Invalid, Err: err, Message: fmt.Sprintf("the filter cannot be sent: %v", err)}
+	}
+	return s.write(message{ID: streamID, Type: "subscribe", Payload: payload})
+}
+
+// next waits for the next event.
+func (s *stream) next(ctx context.Context) (Event, error) {
+	for {
+		m, err := s.read(ctx)
+		if err != nil {
+			return Event{}, err
+		}
+		switch {
+		case m.Type == "pong":
+		case m.ID != streamID:
+			return Event{}, s.foreign(m)
+		case m.Type == "next":
+			return s.event(m.Payload)
+		case m.Type == "error":
+			var list gqlerror.List
+			if err := json.Unmarshal(m.Payload, &list); err != nil {
+				return Event{}, s.foreign(m)
+			}
+			return Event{}, passing(fromGraphQL(list))
+		case m.Type == "complete":
+			return Event{}, &lostError{muster.Errorf(muster.Unavailable, "%s ended the watch", s.client.endpoint)}
+		default:
+			return Event{}, s.foreign(m)
+		}
+	}
+}
+
+// event reads a payload, whose data has one field: the subscription's.
+func (s *stream) event(payload json.RawMessage) (Event, error) {
+	var answer struct {
+		Data   map[string]*Event `json:"data"`
+		Errors gqlerror.List     `json:"errors"`
+	}
+	if err := json.Unmarshal(payload, &answer); err != nil {
+		return Event{}, s.foreign(message{Type: "next", Payload: payload})
+	}
+	if len(answer.Errors) > 0 {
+		return Event{}, passing(fromGraphQL(answer.Errors))
+	}
+	for _, event := range answer.Data {
+		if event != nil {
+			event.name()
+			return *event, nil
+		}
+	}
+	return Event{}, s.foreign(message{Type: "next", Payload: payload})
+}
+
+// passing makes a *lostError of an error that another try may not meet.
+func passing(err error) error {
+	if muster.CodeOf(err) == muster.Unavailable {
+		return &lostError{err}
+	}
+	return err
+}
+
+// read returns the next message but pings, which it answers.
+func (s *stream) read(ctx context.Context) (message, error) {
+	for {
+		if err := s.expect(ctx); err != nil {
+			return message{}, err
+		}
+		kind, text, err := s.conn.ReadMessage()
+		if err != nil {
+			return message{}, s.client.closed(err)
+		}
+		var m message
+		if kind != websocket.TextMessage || json.Unmarshal(text, &m) != nil {
+			return message{}, s.foreign(message{Type: "unreadable"})
+		}
+		if m.Type != "ping" {
+			return m, nil
+		}
+		if err := s.write(message{Type: "pong"}); err != nil {
+			return message{}, err
+		}
+	}
+}
+
+// expect moves the read deadline: after it the connection is lost. The end of
+// ctx is looked at afterwards: the deadline that it sets must not be overwritten
+// unseen.
+func (s *stream) expect(ctx context.Context) error {
+	deadline := s.ackBy
+	if deadline.IsZero() {
+		deadline = time.Now().Add(silence)
+	}
+	if err := s.conn.SetReadDeadline(deadline); err != nil {
+		return &lostError{s.client.unreachable(err)}
+	}
+	return ctx.Err()
+}
+
+func (s *stream) write(m message) error {
+	_ = s.conn.SetWriteDeadline(time.Now().Add(writeWait)) // only ever fails with the connection, as the write does
+	if err := s.conn.WriteJSON(m); err != nil {
+		return &lostError{s.client.unreachable(err)}
+	}
+	return nil
+}
+
+// foreign is the end of a connection whose other side does not keep to the
+// protocol: another one would fare the same.
+func (s *stream) foreign(m message) error {
+	return &muster.Error{Code: muster.Internal, Message: fmt.Sprintf("%s sent a %q message that does not belong there: check the URL and the server's version", s.client.endpoint, m.Type)}
+}
+
+// close says goodbye if there is somebody to hear it, and frees everything.
+func (s *stream) close() {
+	s.stop()
+	goodbye := websocket.FormatCloseMessage(websocket.CloseNormalClosure, "")
+	_ = s.conn.WriteControl(websocket.CloseMessage, goodbye, time.Now().Add(time.Second))
+	_ = s.conn.Close()
+}

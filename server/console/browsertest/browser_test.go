@@ -1,0 +1,158 @@
+package browsertest_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+)
+
+var screenshots = flag.String("screenshots", "", "a folder to write screenshots of the console to")
+
+// journal is what the browser asked for and said.
+type journal struct {
+	mu       sync.Mutex
+	requests []string
+	messages []string
+}
+
+func (j *journal) record(event any) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	switch e := event.(type) {
+	case *network.EventRequestWillBeSent:
+		j.requests = append(j.requests, e.Request.URL)
+	case *network.EventWebSocketCreated:
+		j.requests = append(j.requests, e.URL)
+	case *log.EventEntryAdded:
+		j.messages = append(j.messages, fmt.Sprintf("%s: %s %s", e.Entry.Level, e.Entry.Text, e.Entry.URL))
+	case *runtime.EventConsoleAPICalled:
+		for _, arg := range e.Args {
+			j.messages = append(j.messages, fmt.Sprintf("%s: %s", e.Type, arg.Value))
+		}
+	case *runtime.EventExceptionThrown:
+		j.messages = append(j.messages, "exception: "+e.ExceptionDetails.Text+" "+string(e.ExceptionDetails.Exception.Description))
+	}
+}
+
+// open starts a browser that reaches nothing but this machine, with a profile
+// of its own, and records what it does.
+func open(t *testing.T) (context.Context, *journal) {
+	t.Helper()
+	options := []chromedp.ExecAllocatorOption{
+		chromedp.ExecPath("chromium"), chromedp.UserDataDir(t.TempDir()), chromedp.WindowSize(1400, 900),
+		chromedp.Flag("host-resolver-rules", "MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"),
+	}
+	for _, name := range []string{
+		"headless", "no-sandbox", "disable-gpu", "disable-quic", "no-first-run",
+		"disable-background-networking", "disable-component-update", "disable-sync",
+	} {
+		options = append(options, chromedp.Flag(name, true))
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	t.Cleanup(cancel)
+	ctx, cancel = chromedp.NewExecAllocator(ctx, options...)
+	t.Cleanup(cancel)
+	ctx, cancel = chromedp.NewContext(ctx)
+	t.Cleanup(cancel)
+	j := &journal{}
+	if err := chromedp.Listen(ctx, j.record); err != nil {
+		t.Fatal(err)
+	}
+	return ctx, j
+}
+
+type step = chromedp.Action[chromedp.Void]
+
+func do(t *testing.T, ctx context.Context, steps ...step) {
+	t.Helper()
+	if err := chromedp.Do(ctx, steps...); err != nil {
+		screenshot(t, ctx, "failed")
+		t.Fatal(err)
+	}
+}
+
+// shows waits until the response pane has text in it.
+func shows(text string) step {
+	const script = `document.querySelector(".graphiql-response").innerText.replace(/\u00a0/g, " ").includes(%q)`
+	return chromedp.Poll[chromedp.Void](fmt.Sprintf(script, text), chromedp.WithPollingTimeout(20*time.Second))
+}
+
+// openTab opens the tab of an operation and waits until GraphiQL has noticed it:
+// it reads the operation's name a moment after the tab's text.
+func openTab(name string) step {
+	const noticed = `(s => s && s.tabs[s.activeTabIndex].operationName)(JSON.parse(localStorage["graphiql:tabState"] ?? null)) === %q`
+	return chromedp.Steps(
+		chromedp.Click(fmt.Sprintf(`//*[contains(@class, "graphiql-tab")]//button[normalize-space()=%q]`, name)),
+		chromedp.Poll[chromedp.Void](fmt.Sprintf(noticed, name), chromedp.WithPollingTimeout(20*time.Second)),
+	)
+}
+
+func screenshot(t *testing.T, ctx context.Context, name string) {
+	t.Helper()
+	if *screenshots == "" {
+		return
+	}
+	png, err := chromedp.Run(ctx, chromedp.CaptureScreenshot())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(*screenshots, name+".png"), png, 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestConsole_InChromium(t *testing.T) {
+	events := make(chan string, 2)
+	server := httptest.NewServer(serve(events))
+	t.Cleanup(server.Close)
+	ctx, journal := open(t)
+	const execute = `button.graphiql-execute-button`
+
+	do(t, ctx,
+		chromedp.Navigate(server.URL+"/playground/"),
+		chromedp.WaitVisible(`.graphiql-query-editor .view-line`),
+	)
+	if title, err := chromedp.Run(ctx, chromedp.Title()); err != nil || title != "muster" {
+		t.Errorf("the page's title is %q (%v)", title, err)
+	}
+	screenshot(t, ctx, "1-open")
+
+	do(t, ctx, chromedp.Click(execute), shows(`"status": "DEGRADED"`))
+	screenshot(t, ctx, "2-query")
+
+	do(t, ctx, openTab("Watch"), chromedp.Click(execute))
+	events <- `{"data":{"healthChanges":{"type":"CHANGE","objectId":"i-1"}}}`
+	do(t, ctx, shows(`"objectId": "i-1"`))
+	events <- `{"data":{"healthChanges":{"type":"CHANGE","objectId":"i-2"}}}`
+	do(t, ctx, shows(`"objectId": "i-2"`))
+	screenshot(t, ctx, "3-watch")
+	close(events)
+
+	journal.mu.Lock()
+	defer journal.mu.Unlock()
+	origin := strings.TrimPrefix(server.URL, "http://")
+	for _, url := range journal.requests {
+		_, rest, _ := strings.Cut(url, "://")
+		if !strings.HasPrefix(rest, origin+"/") && !strings.HasPrefix(url, "data:") {
+			t.Errorf("the page asked for %s", url)
+		}
+	}
+	if len(journal.requests) < 5 {
+		t.Errorf("saw only the requests %q", journal.requests)
+	}
+	for _, message := range journal.messages {
+		t.Errorf("the browser's console says: %s", message)
+	}
+}

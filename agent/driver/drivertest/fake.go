@@ -1,0 +1,234 @@
+package drivertest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/muster-cloud/muster/agent/driver"
+)
+
+// Fake is a driver in memory; it implements driver.Images too.
+type Fake struct {
+	host *Host
+}
+
+// NewFake returns a driver of a host's machines.
+func NewFake(host *Host) *Fake { return &Fake{host: host} }
+
+// Images returns the host's images.
+func (f *Fake) Images(context.Context) ([]string, error) {
+	f.host.mu.Lock()
+	defer f.host.mu.Unlock()
+	return slices.Clone(f.host.images), nil
+}
+
+// Launch starts the program that the command's first word names; without a
+// command it idles.
+func (f *Fake) Launch(ctx context.Context, spec driver.Spec) (driver.Status, error) {
+	if err := spec.Validate(); err != nil {
+		return driver.Status{}, err
+	}
+	h := f.host
+	m, predecessor, err := h.claim(spec)
+	if err != nil {
+		return driver.Status{}, err
+	}
+	defer close(m.launched)
+	h.mu.Lock()
+	hook := h.onLaunch
+	h.mu.Unlock()
+	if hook != nil {
+		err = hook(ctx, spec)
+	}
+	if err == nil {
+		err = ctx.Err()
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err != nil {
+		delete(h.machines, spec.Machine)
+		return driver.Status{}, err
+	}
+	if predecessor != "" {
+		delete(h.machines, predecessor)
+	}
+	h.launches[spec.Machine]++
+	h.startLocked(m)
+	return m.status, nil
+}
+
+// claim puts a Preparing machine down, on its predecessor's disk or a fresh one.
+func (h *Host) claim(spec driver.Spec) (*machine, string, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !slices.Contains(h.images, spec.Image) {
+		return nil, "", fmt.Errorf("%w: %s", driver.ErrNoImage, spec.Image)
+	}
+	predecessor, err := spec.Predecessor(h.statusesLocked())
+	if err != nil {
+		return nil, "", err
+	}
+	disk, name := &Disk{files: map[string]string{}}, ""
+	if predecessor != nil {
+		name = predecessor.Spec.Machine
+		disk = h.machines[name].process.Disk
+	}
+	term, killed := make(chan struct{}), make(chan struct{})
+	m := &machine{
+		status:   driver.Status{Spec: spec, State: driver.Preparing},
+		process:  &Process{Spec: spec, Term: term, Killed: killed, Disk: disk},
+		term:     sync.OnceFunc(func() { close(term) }),
+		kill:     sync.OnceFunc(func() { close(killed) }),
+		launched: make(chan struct{}),
+		ended:    make(chan struct{}),
+	}
+	h.machines[spec.Machine] = m
+	return m, name, nil
+}
+
+func (h *Host) startLocked(m *machine) {
+	m.status.Started = time.Now()
+	word := "idle"
+	if len(m.status.Spec.Command) > 0 {
+		word = m.status.Spec.Command[0]
+	}
+	program, ok := h.programs[word]
+	if !ok {
+		h.exitLocked(m, nil, fmt.Sprintf("could not start: execv(%s) failed: No such file or directory", word))
+		return
+	}
+	h.lastPID++
+	m.status.State, m.status.PID = driver.Running, h.lastPID
+	h.payloads.Go(func() {
+		code := program(m.process)
+		h.end(m, &code, "")
+	})
+}
+
+// Stop tells the program to stop; after grace it is ended by force.
+func (f *Fake) Stop(ctx context.Context, name string, grace time.Duration) (driver.Status, error) {
+	m, err := f.host.settled(ctx, name)
+	if err != nil {
+		return driver.Status{}, err
+	}
+	f.host.mu.Lock()
+	m.stopping = true
+	f.host.mu.Unlock()
+	m.term()
+	timer := time.NewTimer(grace)
+	defer timer.Stop()
+	select {
+	case <-m.ended:
+	case <-ctx.Done():
+		return driver.Status{}, ctx.Err()
+	case <-timer.C:
+		f.host.end(m, nil, "")
+	}
+	f.host.mu.Lock()
+	defer f.host.mu.Unlock()
+	return m.status, nil
+}
+
+// Remove ends a machine by force and forgets it.
+func (f *Fake) Remove(ctx context.Context, name string) error {
+	m, err := f.host.settled(ctx, name)
+	if errors.Is(err, driver.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	f.host.end(m, nil, "stopped")
+	f.host.mu.Lock()
+	defer f.host.mu.Unlock()
+	delete(f.host.machines, name)
+	return nil
+}
+
+// settled returns a machine once its launch is over.
+func (h *Host) settled(ctx context.Context, name string) (*machine, error) {
+	h.mu.Lock()
+	m, ok := h.machines[name]
+	h.mu.Unlock()
+	if !ok {
+		return nil, fmt.Errorf("%w: %s", driver.ErrNotFound, name)
+	}
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-m.launched:
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.machines[name] != m {
+		return nil, fmt.Errorf("%w: %s", driver.ErrNotFound, name)
+	}
+	return m, nil
+}
+
+// List returns the host's machines.
+func (f *Fake) List(context.Context) ([]driver.Status, error) {
+	f.host.mu.Lock()
+	defer f.host.mu.Unlock()
+	return f.host.statusesLocked(), nil
+}
+
+// Watch sends the names of machines whose payloads ended.
+func (f *Fake) Watch(ctx context.Context) <-chan string {
+	w := &watcher{names: map[string]struct{}{}, wake: make(chan struct{}, 1)}
+	f.host.mu.Lock()
+	f.host.watchers[w] = struct{}{}
+	f.host.mu.Unlock()
+	out := make(chan string)
+	go func() {
+		defer close(out)
+		w.run(ctx, out)
+		f.host.mu.Lock()
+		defer f.host.mu.Unlock()
+		delete(f.host.watchers, w)
+	}()
+	return out
+}
+
+// watcher is a set of names to send; adding never blocks.
+type watcher struct {
+	mu    sync.Mutex
+	names map[string]struct{}
+	wake  chan struct{}
+}
+
+func (w *watcher) add(name string) {
+	w.mu.Lock()
+	w.names[name] = struct{}{}
+	w.mu.Unlock()
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (w *watcher) run(ctx context.Context, out chan<- string) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-w.wake:
+		}
+		w.mu.Lock()
+		names := slices.Sorted(maps.Keys(w.names))
+		clear(w.names)
+		w.mu.Unlock()
+		for _, name := range names {
+			select {
+			case <-ctx.Done():
+				return
+			case out <- name:
+			}
+		}
+	}
+}

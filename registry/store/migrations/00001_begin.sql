@@ -1,0 +1,105 @@
+-- +goose Up
+CREATE TABLE counter (
+    id          integer PRIMARY KEY CHECK (id = 1),
+    cluster_uid text     NOT NULL,
+    epoch       text     NOT NULL,
+    term        integer  NOT NULL,
+    revision    integer  NOT NULL,
+    batch       text     NOT NULL, -- of the newest revision
+    tag         text     NOT NULL, -- of the newest commit, which may have made no revision
+    floor       integer  NOT NULL,
+    floor_batch text     NOT NULL, -- of the floor's revision, whose row may be gone
+    swept       integer  NOT NULL, -- up to where the log has been compacted; at most the floor
+    created_at  datetime NOT NULL
+);
+
+CREATE TABLE sequences (
+    name  text PRIMARY KEY,
+    value integer NOT NULL
+) WITHOUT ROWID;
+
+CREATE TABLE nodes (
+    uid              text PRIMARY KEY,
+    id               text     NOT NULL,
+    hostname         text     NOT NULL,
+    addr             text     NOT NULL,
+    port             integer  NOT NULL,
+    role             text     NOT NULL,
+    cpu_count        integer  NOT NULL,
+    memory_mb        integer  NOT NULL,
+    labels           text,
+    images           text,
+    version          text     NOT NULL,
+    boot_id          text     NOT NULL,
+    incarnation      integer  NOT NULL,
+    status           text     NOT NULL,
+    status_reason    text     NOT NULL,
+    schedulable      boolean  NOT NULL,
+    subnet           text     NOT NULL,
+    registered_at    datetime NOT NULL,
+    revision         integer  NOT NULL,
+    last_seen        datetime NOT NULL
+);
+
+CREATE TABLE instances (
+    id               text PRIMARY KEY,
+    name             text     NOT NULL,
+    node_uid         text     REFERENCES nodes (uid),
+    type             text     NOT NULL,
+    cpu_limit        integer  NOT NULL,
+    mem_limit_mb     integer  NOT NULL,
+    base_image       text     NOT NULL,
+    command          text,
+    env_names        text,
+    labels           text,
+    node_selector    text,
+    status           text     NOT NULL,
+    status_reason    text     NOT NULL,
+    desired          text     NOT NULL,
+    generation       integer  NOT NULL,
+    machine          text     NOT NULL,
+    addr             text     NOT NULL,
+    pid              integer,
+    exit_code        integer,
+    created_at       datetime NOT NULL,
+    started_at       datetime,
+    ended_at         datetime,
+    terminated_at    datetime,
+    queue_deadline   datetime,
+    reserved         boolean  NOT NULL,
+    desired_revision integer  NOT NULL,
+    revision         integer  NOT NULL,
+    pinned_node      text     REFERENCES nodes (uid),
+    env              text,
+    output           text     NOT NULL
+);
+
+CREATE TABLE changes (
+    revision          integer PRIMARY KEY,
+    batch             text     NOT NULL,
+    at                datetime NOT NULL,
+    kind              text     NOT NULL,
+    object_id         text     NOT NULL,
+    object            text     NOT NULL,
+    deleted           boolean  NOT NULL,
+    previous_revision integer  NOT NULL,
+    previous_status   text     NOT NULL,
+    previous          text,
+    status            text     NOT NULL,
+    reason            text     NOT NULL,
+    actor             text     NOT NULL
+);
+
+-- Ids are unique across kinds, and whoever asks by id does not know the kind.
+CREATE INDEX changes_object ON changes (object_id, revision);
+
+CREATE TABLE requests (
+    principal  text     NOT NULL,
+    request_id text     NOT NULL,
+    hash       text     NOT NULL,
+    object_id  text     NOT NULL,
+    at         datetime NOT NULL,
+    PRIMARY KEY (principal, request_id)
+) WITHOUT ROWID;
+
+CREATE INDEX requests_at ON requests (at);

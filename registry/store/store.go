@@ -1,0 +1,164 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync/atomic"
+
+	"gorm.io/driver/sqlite"
+	"gorm.io/gorm"
+)
+
+// FileName is the database's name in the data directory.
+const FileName = "muster.db"
+
+// Store is the registry's database. Its methods may be called from several
+// goroutines; commits are for one.
+type Store struct {
+	o       Options
+	lock    *os.File
+	writer  *gorm.DB // one connection
+	history *gorm.DB // read only
+	pools   []*sql.DB
+	traced  counting
+	self    identity
+	closed  atomic.Bool
+}
+
+// Open takes the data directory, makes or migrates the database in it and raises
+// the term. Errors that a person can do something about are *muster.Error:
+// INVALID when the directory cannot be used, CONFLICT when another server has it
+// or the database is not one that this binary can work with.
+func Open(ctx context.Context, o Options) (*Store, error) {
+	o = o.withDefaults()
+	if o.Dir != "" {
+		dir, err := filepath.Abs(o.Dir)
+		if err != nil {
+			return nil, fmt.Errorf("find the data directory %s: %w", o.Dir, err)
+		}
+		o.Dir = dir
+	}
+	lock, err := claim(o.Dir)
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{o: o, lock: lock}
+	if err := s.open(ctx); err != nil {
+		return nil, errors.Join(err, s.release())
+	}
+	return s, nil
+}
+
+func (s *Store) open(ctx context.Context) error {
+	known, err := newest(s.o.migrations)
+	if err != nil {
+		return err
+	}
+	if err := s.inspect(ctx, known); err != nil {
+		return err
+	}
+	writer, err := s.connect(s.writerDSN(), 1)
+	if err != nil {
+		return s.unusable(err)
+	}
+	if err := s.migrate(ctx, writer); err != nil {
+		return s.unusable(err)
+	}
+	if s.writer, err = s.gorm(writer); err != nil {
+		return s.unusable(err)
+	}
+	if s.self, err = s.takeOver(ctx); err != nil {
+		return s.unusable(err)
+	}
+	history, err := s.connect(s.historyDSN(), s.o.Readers)
+	if err != nil {
+		return err
+	}
+	s.history, err = s.gorm(history)
+	return err
+}
+
+// Close writes the log ahead back into the database and gives up the data
+// directory. It may be called more than once.
+func (s *Store) Close() error {
+	if s.closed.Swap(true) {
+		return nil
+	}
+	// Without it the next start would do the same work; nothing depends on it.
+	err := s.writer.Exec("PRAGMA optimize").Error
+	return errors.Join(err, s.release())
+}
+
+// release closes what is open, readers first: the last connection to close
+// checkpoints, and it has to be one that may write.
+func (s *Store) release() error {
+	var errs []error
+	for i := len(s.pools) - 1; i >= 0; i-- {
+		errs = append(errs, s.pools[i].Close())
+	}
+	return errors.Join(append(errs, s.lock.Close())...)
+}
+
+// Statements returns how many SQL statements have run.
+func (s *Store) Statements() int64 { return s.traced.n.Load() }
+
+func (s *Store) path() string { return filepath.Join(s.o.Dir, FileName) }
+
+// connect opens a pool that Close closes.
+func (s *Store) connect(dsn string, connections int) (*sql.DB, error) {
+	db, err := sql.Open(sqlite.DriverName, dsn)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", s.path(), err)
+	}
+	db.SetMaxOpenConns(connections)
+	db.SetMaxIdleConns(connections)
+	s.pools = append(s.pools, db)
+	return db, nil
+}
+
+func (s *Store) gorm(db *sql.DB) (*gorm.DB, error) {
+	g, err := gorm.Open(sqlite.New(sqlite.Config{Conn: db}), &gorm.Config{
+		SkipDefaultTransaction: true,
+		DisableAutomaticPing:   true,
+		Logger:                 &s.traced,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", s.path(), err)
+	}
+	return g.Session(&gorm.Session{SkipHooks: true}), nil
+}
+
+// writerDSN is everything that a connection which writes has to be. Statements
+// are kept prepared by the driver: inside transactions GORM prepares anew.
+func (s *Store) writerDSN() string {
+	return s.dsn(url.Values{
+		"mode":             {"rwc"},
+		"_txlock":          {"immediate"},
+		"_journal_mode":    {"WAL"},
+		"_synchronous":     {"FULL"},
+		"_foreign_keys":    {"on"},
+		"_cache_size":      {"-32000"}, // KiB
+		"_stmt_cache_size": {"64"},
+	})
+}
+
+func (s *Store) historyDSN() string {
+	return s.dsn(url.Values{
+		"mode":             {"ro"},
+		"_txlock":          {"deferred"},
+		"_query_only":      {"on"},
+		"_stmt_cache_size": {"16"},
+	})
+}
+
+func (s *Store) dsn(params url.Values) string {
+	params.Set("_busy_timeout", strconv.FormatInt(s.o.BusyTimeout.Milliseconds(), 10))
+	u := url.URL{Scheme: "file", Path: s.path(), RawQuery: params.Encode(), OmitHost: true}
+	return u.String()
+}

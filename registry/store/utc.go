@@ -1,0 +1,47 @@
+package store
+
+import (
+	"time"
+
+	"github.com/muster-cloud/muster"
+)
+
+// Every time is stored in UTC: as text, times of one zone sort, and what is loaded
+// is what was written. Objects are shared, so it is copies that are changed.
+
+func mapped[T any](rows []*T, f func(*T) *T) []*T {
+	out := make([]*T, len(rows))
+	for i, row := range rows {
+		out[i] = f(row)
+	}
+	return out
+}
+
+func nodeInUTC(n *muster.Node) *muster.Node {
+	if n == nil {
+		return nil
+	}
+	c := *n
+	c.RegisteredAt, c.LastSeen = c.RegisteredAt.UTC(), c.LastSeen.UTC()
+	return &c
+}
+
+func instanceInUTC(i *muster.Instance) *muster.Instance {
+	if i == nil {
+		return nil
+	}
+	c := *i
+	for _, at := range []**time.Time{&c.StartedAt, &c.EndedAt, &c.TerminatedAt, &c.QueueDeadline} {
+		if *at != nil {
+			*at = new((*at).UTC())
+		}
+	}
+	c.CreatedAt = c.CreatedAt.UTC()
+	return &c
+}
+
+func requestInUTC(r *muster.Request) *muster.Request {
+	c := *r
+	c.At = c.At.UTC()
+	return &c
+}

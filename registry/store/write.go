@@ -1,0 +1,108 @@
+package store
+
+import (
+	"fmt"
+	"math/bits"
+
+	"gorm.io/gorm"
+	"gorm.io/gorm/clause"
+
+	"github.com/muster-cloud/muster"
+)
+
+// maxRows is how many rows one INSERT has at most: 128 instances are 3,840
+// variables, and SQLite takes 32,766.
+const maxRows = 128
+
+type sequence struct {
+	Name  string `gorm:"column:name;primaryKey"`
+	Value int64  `gorm:"column:value"`
+}
+
+func (sequence) TableName() string { return "sequences" }
+
+// encode returns copies of the batch's changes as they are to be written.
+func encode(b *muster.Batch) ([]*muster.Change, error) {
+	changes := make([]*muster.Change, len(b.Changes))
+	for i, c := range b.Changes {
+		row := *c
+		row.At = row.At.UTC()
+		if row.Batch == "" {
+			row.Batch = b.Tag
+		}
+		if row.Object == "" {
+			row.Node, row.Instance = nodeInUTC(row.Node), instanceInUTC(row.Instance)
+			if err := row.Encode(); err != nil {
+				return nil, err
+			}
+		}
+		changes[i] = &row
+	}
+	return changes, nil
+}
+
+// writeBatch writes the rows; nodes come before the instances that refer to them.
+func writeBatch(tx *gorm.DB, b *muster.Batch, changes []*muster.Change) error {
+	if err := upsert(tx, "nodes", mapped(b.Nodes, nodeInUTC)); err != nil {
+		return err
+	}
+	if err := upsert(tx, "instances", mapped(b.Instances, instanceInUTC)); err != nil {
+		return err
+	}
+	if err := remove(tx, b.DeletedInstances); err != nil {
+		return err
+	}
+	if err := upsert(tx, "requests", mapped(b.Requests, requestInUTC)); err != nil {
+		return err
+	}
+	sequences := make([]*sequence, 0, len(b.Sequences))
+	for name, value := range b.Sequences {
+		sequences = append(sequences, &sequence{name, value})
+	}
+	if err := upsert(tx, "sequences", sequences); err != nil {
+		return err
+	}
+	return insert(tx, changes)
+}
+
+// upsert writes whole rows, by their primary key.
+func upsert[T any](tx *gorm.DB, what string, rows []*T) error {
+	return inChunks(rows, func(chunk []*T) error {
+		if err := tx.Clauses(clause.OnConflict{UpdateAll: true}).Create(&chunk).Error; err != nil {
+			return fmt.Errorf("write %s: %w", what, err)
+		}
+		return nil
+	})
+}
+
+// insert writes changes, which are never written twice.
+func insert(tx *gorm.DB, changes []*muster.Change) error {
+	return inChunks(changes, func(chunk []*muster.Change) error {
+		if err := tx.Create(&chunk).Error; err != nil {
+			return fmt.Errorf("write changes: %w", err)
+		}
+		return nil
+	})
+}
+
+func remove(tx *gorm.DB, ids []muster.InstanceID) error {
+	return inChunks(ids, func(chunk []muster.InstanceID) error {
+		if err := tx.Where("id IN ?", chunk).Delete(&muster.Instance{}).Error; err != nil {
+			return fmt.Errorf("delete instances: %w", err)
+		}
+		return nil
+	})
+}
+
+// inChunks calls do with parts of rows whose lengths are powers of two, so that
+// few different statements are prepared.
+func inChunks[T any](rows []T, do func([]T) error) error {
+	for len(rows) > 0 {
+		n := min(maxRows, 1<<(bits.Len(uint(len(rows)))-1))
+		if err := do(rows[:n:n]); err != nil {
+			return err
+		}
+		rows = rows[n:]
+	}
+	return nil
+}

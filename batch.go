@@ -24,7 +24,6 @@ type Batch struct {
 	Tag              string
 	Nodes            []*Node
 	Instances        []*Instance
-	DeletedNodes     []NodeUID
 	DeletedInstances []InstanceID
 	Requests         []*Request
 	// Sequences are the new values of those that moved.
@@ -48,3 +47,12 @@ type State struct {
 
 // InstanceSequence is the name of the sequence of instance ids.
 const InstanceSequence = "instance"
+
+// Retention says how much of the change log is kept. Whichever limit is reached
+// first counts.
+type Retention struct {
+	Keep      int           // changes; 0: 100,000; negative: no limit
+	MaxAge    time.Duration // 0: 72 h; negative: no limit
+	Now       time.Time     // what MaxAge is counted from; zero: now
+	BatchRows int           // changes looked at in one transaction; 0: 500
+}

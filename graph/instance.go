@@ -1,0 +1,83 @@
+package graph
+
+import (
+	"context"
+
+	"github.com/muster-cloud/muster"
+	"github.com/muster-cloud/muster/graph/generated"
+)
+
+func (r *queryResolver) Instance(_ context.Context, id muster.InstanceID) (*muster.Instance, error) {
+	if err := muster.CheckID("id", string(id)); err != nil {
+		return nil, err
+	}
+	return r.registry.Instance(id), nil
+}
+
+func (r *queryResolver) Instances(_ context.Context, filter *muster.InstanceFilter, first *int, after *string) (*muster.InstanceConnection, error) {
+	return r.registry.Instances(filter, muster.PageInput{First: first, After: after})
+}
+
+func (r *queryResolver) InstanceTypes(context.Context) ([]*muster.InstanceTypeInfo, error) {
+	return muster.InstanceTypes(), nil
+}
+
+func (r *mutationResolver) ReportInstances(ctx context.Context, input muster.ReportInstancesInput) (*generated.ReportInstancesPayload, error) {
+	remove, revision, err := r.registry.ReportInstances(ctx, input)
+	if err != nil {
+		return nil, err
+	}
+	return &generated.ReportInstancesPayload{Remove: remove, Revision: revision}, nil
+}
+
+func (r *mutationResolver) LaunchInstance(ctx context.Context, input muster.LaunchInstanceInput) (*generated.LaunchInstancePayload, error) {
+	i, revision, err := r.registry.LaunchInstance(ctx, input)
+	if err != nil {
+		return nil, err
+	}
+	return &generated.LaunchInstancePayload{Instance: i, Revision: revision}, nil
+}
+
+func (r *mutationResolver) StartInstance(ctx context.Context, input generated.StartInstanceInput) (*generated.StartInstancePayload, error) {
+	i, revision, err := r.registry.StartInstance(ctx, input.ID)
+	if err != nil {
+		return nil, err
+	}
+	return &generated.StartInstancePayload{Instance: i, Revision: revision}, nil
+}
+
+func (r *mutationResolver) StopInstance(ctx context.Context, input generated.StopInstanceInput) (*generated.StopInstancePayload, error) {
+	i, revision, err := r.registry.StopInstance(ctx, input.ID)
+	if err != nil {
+		return nil, err
+	}
+	return &generated.StopInstancePayload{Instance: i, Revision: revision}, nil
+}
+
+func (r *mutationResolver) RestartInstance(ctx context.Context, input generated.RestartInstanceInput) (*generated.RestartInstancePayload, error) {
+	i, revision, err := r.registry.RestartInstance(ctx, input.ID)
+	if err != nil {
+		return nil, err
+	}
+	return &generated.RestartInstancePayload{Instance: i, Revision: revision}, nil
+}
+
+func (r *mutationResolver) TerminateInstance(ctx context.Context, input generated.TerminateInstanceInput) (*generated.TerminateInstancePayload, error) {
+	i, revision, err := r.registry.TerminateInstance(ctx, input.ID)
+	if err != nil {
+		return nil, err
+	}
+	return &generated.TerminateInstancePayload{Instance: i, Revision: revision}, nil
+}
+
+// Node is null while the instance waits, and when its node is gone.
+func (r *instanceResolver) Node(_ context.Context, i *muster.Instance) (*muster.Node, error) {
+	if i.NodeUID == "" {
+		return nil, nil
+	}
+	return r.registry.Node(string(i.NodeUID)), nil
+}
+
+func (r *instanceResolver) Changes(ctx context.Context, i *muster.Instance, first *int) ([]*muster.Change, error) {
+	return lastChanges(ctx, string(i.ID), first)
+}

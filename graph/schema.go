@@ -1,0 +1,26 @@
+package graph
+
+import "github.com/muster-cloud/muster/graph/generated"
+
+// Query returns the resolvers of everything that can be read.
+func (r *Resolver) Query() generated.QueryResolver { return &queryResolver{r} }
+
+// Mutation returns the resolvers of everything that changes something.
+func (r *Resolver) Mutation() generated.MutationResolver { return &mutationResolver{r} }
+
+// Subscription returns the resolvers of everything that can be watched.
+func (r *Resolver) Subscription() generated.SubscriptionResolver { return &subscriptionResolver{r} }
+
+// Node returns the resolvers of a node's links and of what is volatile.
+func (r *Resolver) Node() generated.NodeResolver { return &nodeResolver{r} }
+
+// Instance returns the resolvers of an instance's links.
+func (r *Resolver) Instance() generated.InstanceResolver { return &instanceResolver{r} }
+
+type (
+	queryResolver        struct{ *Resolver }
+	mutationResolver     struct{ *Resolver }
+	subscriptionResolver struct{ *Resolver }
+	nodeResolver         struct{ *Resolver }
+	instanceResolver     struct{ *Resolver }
+)

@@ -1,0 +1,241 @@
+package registry
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"github.com/hashicorp/go-memdb"
+
+	"github.com/muster-cloud/muster"
+)
+
+// batch is one memory transaction that becomes one database transaction.
+type batch struct {
+	txn  *memdb.Txn
+	view View
+	meta *meta
+	from int64
+	tag  string
+
+	nodes       map[muster.NodeUID]*muster.Node
+	instances   map[muster.InstanceID]*muster.Instance
+	gone        map[muster.InstanceID]bool
+	requests    []*muster.Request
+	changes     []*muster.Change
+	nudges      map[muster.NodeUID]Nudge
+	frees       bool // capacity was freed, or a node became eligible
+	sequenced   bool
+	memoryMoved bool  // rows that are in memory only
+	broken      error // applying writes failed half-way: the whole of it has to go
+}
+
+func newBatch(db *memdb.MemDB, now time.Time) *batch {
+	txn := db.Txn(true)
+	b := &batch{
+		txn: txn, view: View{txn}, tag: randomTag(),
+		nodes:     map[muster.NodeUID]*muster.Node{},
+		instances: map[muster.InstanceID]*muster.Instance{}, gone: map[muster.InstanceID]bool{},
+		nudges: map[muster.NodeUID]Nudge{},
+	}
+	b.meta = b.view.meta().clone()
+	b.from = b.meta.head.Revision
+	if now.After(b.meta.at) {
+		b.meta.at = now
+	}
+	return b
+}
+
+func randomTag() string {
+	var raw [8]byte
+	_, _ = rand.Read(raw[:]) // never fails
+	return hex.EncodeToString(raw[:])
+}
+
+func (b *batch) empty() bool { return len(b.changes) == 0 && len(b.requests) == 0 && !b.memoryMoved }
+
+// durable says whether there is anything for the database.
+func (b *batch) durable() bool { return len(b.changes) > 0 || len(b.requests) > 0 || b.broken != nil }
+
+// run runs one mutation on the batch so far; one that fails or panics leaves
+// no trace in it.
+func (b *batch) run(actor string, mutation Mutation) (err error) {
+	w := &Writes{}
+	applying := false
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic in a mutation: %v\n%s", p, debug.Stack())
+			if applying {
+				b.broken = err
+			}
+		}
+	}()
+	if err := mutation(b.view, w); err != nil {
+		return err
+	}
+	if err := w.check(b.view); err != nil {
+		return err
+	}
+	applying = true
+	for _, s := range w.steps {
+		b.apply(actor, s)
+	}
+	b.insert(tableMeta, b.meta.clone())
+	return nil
+}
+
+func (b *batch) insert(table string, object any) {
+	if err := b.txn.Insert(table, object); err != nil {
+		panic(fmt.Sprintf("registry: insert into %s: %v", table, err))
+	}
+}
+
+func (b *batch) delete(table string, object any) {
+	if err := b.txn.Delete(table, object); err != nil {
+		panic(fmt.Sprintf("registry: delete from %s: %v", table, err))
+	}
+}
+
+func (b *batch) apply(actor string, s step) {
+	switch {
+	case s.request != nil && s.deleted:
+		b.delete(tableRequest, s.request)
+		b.memoryMoved = true
+	case s.request != nil:
+		b.requests = append(b.requests, s.request)
+		b.insert(tableRequest, s.request)
+	case s.report != nil:
+		u := *b.view.use(s.report.uid)
+		u.reportIncarnation, u.reportSequence = s.report.incarnation, s.report.sequence
+		b.insert(tableUse, &u)
+		b.memoryMoved = true
+	case s.node != nil:
+		b.applyNode(actor, s)
+	case s.instance != nil:
+		b.applyInstance(actor, s)
+	}
+}
+
+// change appends a row to the log and gives it the next revision.
+func (b *batch) change(actor string, s step, kind muster.ChangeKind, objectID string) *muster.Change {
+	b.meta.head = muster.Position{Revision: b.meta.head.Revision + 1, Tag: b.tag}
+	c := &muster.Change{
+		Revision: b.meta.head.Revision, Epoch: b.meta.epoch, Batch: b.tag, At: b.meta.at,
+		Kind: kind, ObjectID: objectID, Deleted: s.deleted, Reason: s.reason, Actor: actor,
+	}
+	b.changes = append(b.changes, c)
+	return c
+}
+
+func (b *batch) applyNode(actor string, s step) {
+	n := s.node
+	c := b.change(actor, s, muster.KindNode, string(n.UID))
+	if before := b.view.NodeByUID(n.UID); before != nil {
+		c.PreviousRevision, c.PreviousStatus = before.Revision, string(before.Status)
+		c.Previous = &muster.Facets{Labels: before.Labels, Role: before.Role, Schedulable: before.Schedulable}
+	}
+	n.Revision = c.Revision
+	c.Node, c.Status = n, string(n.Status)
+	b.insert(tableNode, n)
+	b.nodes[n.UID] = n
+	b.frees = true
+}
+
+func (b *batch) applyInstance(actor string, s step) {
+	i := s.instance
+	before := b.view.Instance(i.ID)
+	c := b.change(actor, s, muster.KindInstance, string(i.ID))
+	if before != nil {
+		c.PreviousRevision, c.PreviousStatus = before.Revision, string(before.Status)
+		c.Previous = &muster.Facets{Labels: before.Labels, NodeUID: before.NodeUID}
+	}
+	c.Instance, c.Status = i, string(i.Status)
+	if s.deleted {
+		b.account(before, nil)
+		b.delete(tableInstance, i)
+		delete(b.instances, i.ID)
+		b.gone[i.ID] = true
+		return
+	}
+	i.Revision = c.Revision
+	if s.desired {
+		i.DesiredRevision = c.Revision
+		b.nudges[i.NodeUID] = Nudge{Instance: i.ID, DesiredRevision: c.Revision}
+	}
+	if n, ok := i.ID.Number(); ok && n > b.meta.sequences[muster.InstanceSequence] {
+		b.meta.sequences[muster.InstanceSequence] = n
+		b.sequenced = true
+	}
+	b.account(before, i)
+	b.insert(tableInstance, i)
+	b.instances[i.ID] = i
+}
+
+// account keeps the nodes' use in step with their instances.
+func (b *batch) account(before, after *muster.Instance) {
+	if before != nil && before.NodeUID != "" {
+		u := *b.view.use(before.NodeUID)
+		u.remove(before)
+		b.insert(tableUse, &u)
+		b.frees = b.frees || before.Reserved && (after == nil || !after.Reserved)
+	}
+	if after != nil && after.NodeUID != "" {
+		u := *b.view.use(after.NodeUID)
+		u.add(after)
+		b.insert(tableUse, &u)
+	}
+}
+
+func (u *use) add(i *muster.Instance) {
+	if i.Reserved {
+		u.held.CPUPercent += i.CPULimit
+		u.held.MemoryMB += i.MemLimitMB
+		u.held.Instances++
+	}
+	if i.Status != muster.Terminated {
+		u.rows++
+	}
+	u.desiredRevision = max(u.desiredRevision, i.DesiredRevision)
+}
+
+func (u *use) remove(i *muster.Instance) {
+	if i.Reserved {
+		u.held.CPUPercent -= i.CPULimit
+		u.held.MemoryMB -= i.MemLimitMB
+		u.held.Instances--
+	}
+	if i.Status != muster.Terminated {
+		u.rows--
+	}
+}
+
+// rows returns what the database has to write.
+func (b *batch) rows() (*muster.Batch, error) {
+	if b.broken != nil {
+		return nil, b.broken
+	}
+	out := &muster.Batch{
+		Epoch: b.meta.epoch, Term: b.meta.term, From: b.from, To: b.meta.head.Revision, Tag: b.tag,
+		Requests: b.requests, Changes: b.changes,
+	}
+	for _, n := range b.nodes {
+		out.Nodes = append(out.Nodes, n)
+	}
+	for _, i := range b.instances {
+		out.Instances = append(out.Instances, i)
+	}
+	for id := range b.gone {
+		out.DeletedInstances = append(out.DeletedInstances, id)
+	}
+	if b.sequenced {
+		out.Sequences = map[string]int64{muster.InstanceSequence: b.meta.sequences[muster.InstanceSequence]}
+	}
+	for _, c := range b.changes {
+		if err := c.Encode(); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,130 @@
+package registry
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/muster-cloud/muster"
+)
+
+// beats is when each node was last heard of. It is not part of the state: a
+// beat stamps it and waits for nothing.
+type beats struct {
+	mu   sync.RWMutex
+	last map[muster.NodeUID]*beat
+}
+
+type beat struct {
+	mu      sync.Mutex
+	at      time.Time // with its monotonic part, for spans
+	flushed time.Time
+	swept   bool // a sweep found the node UNHEALTHY
+}
+
+func (b *beats) of(uid muster.NodeUID) *beat {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	return b.last[uid]
+}
+
+func (b *beats) stamp(uid muster.NodeUID, at time.Time) {
+	one := b.of(uid)
+	if one == nil {
+		b.mu.Lock()
+		if b.last == nil {
+			b.last = map[muster.NodeUID]*beat{}
+		}
+		if one = b.last[uid]; one == nil {
+			one = &beat{}
+			b.last[uid] = one
+		}
+		b.mu.Unlock()
+	}
+	one.mu.Lock()
+	one.at = at
+	one.mu.Unlock()
+}
+
+func (b *beats) forget(uid muster.NodeUID) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.last, uid)
+}
+
+// seen returns when the node was heard of in this life of the server; zero: not yet.
+func (b *beats) seen(uid muster.NodeUID) time.Time {
+	one := b.of(uid)
+	if one == nil {
+		return time.Time{}
+	}
+	one.mu.Lock()
+	defer one.mu.Unlock()
+	return one.at
+}
+
+// Heartbeat stamps that a node lives and tells its agent what to do next. It
+// reads memory only. UNKNOWN_NODE: register again; SUPERSEDED: stop.
+func (r *Registry) Heartbeat(_ context.Context, in muster.HeartbeatInput) (*muster.Beat, error) {
+	v := r.View()
+	n := v.NodeByUID(in.UID)
+	if n == nil || !n.Live() || in.Incarnation > n.Incarnation {
+		return nil, unknownNode(in.UID)
+	}
+	if in.Incarnation < n.Incarnation {
+		return nil, superseded(n)
+	}
+	r.beats.stamp(n.UID, time.Now())
+	if n.Status == muster.Unhealthy {
+		r.wakeSweeper()
+	}
+	return &muster.Beat{NextBeatIn: r.opts.Liveness.Interval, Epoch: v.meta().epoch, DesiredRevision: v.use(n.UID).desiredRevision}, nil
+}
+
+func unknownNode(uid muster.NodeUID) *muster.Error {
+	return muster.Errorf(muster.UnknownNode, "no node with the uid %q is registered: register it again", uid)
+}
+
+func superseded(n *muster.Node) *muster.Error {
+	return muster.Errorf(muster.Superseded, "node %s has been registered by a newer start of its agent (incarnation %d): stop this one", n.ID, n.Incarnation)
+}
+
+// LastSeen returns when a node was last heard of: in this life of the server,
+// else as it was stored.
+func (r *Registry) LastSeen(n *muster.Node) time.Time {
+	if at := r.beats.seen(n.UID); !at.IsZero() {
+		return stamp(at)
+	}
+	return n.LastSeen
+}
+
+// flushLastSeen stores when the nodes were last heard of, for people to read
+// after a restart.
+func (r *Registry) flushLastSeen(ctx context.Context) error {
+	moved := map[muster.NodeUID]time.Time{}
+	for n := range r.View().LiveNodes() {
+		if at := r.beats.unflushed(n.UID); !at.IsZero() {
+			moved[n.UID] = stamp(at)
+		}
+	}
+	if len(moved) == 0 {
+		return nil
+	}
+	return r.Store.SaveLastSeen(ctx, moved)
+}
+
+// unflushed returns when the node was last heard of if that has not been
+// returned before; zero otherwise.
+func (b *beats) unflushed(uid muster.NodeUID) time.Time {
+	one := b.of(uid)
+	if one == nil {
+		return time.Time{}
+	}
+	one.mu.Lock()
+	defer one.mu.Unlock()
+	if !one.at.After(one.flushed) {
+		return time.Time{}
+	}
+	one.flushed = one.at
+	return one.at
+}

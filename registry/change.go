@@ -1,0 +1,147 @@
+package registry
+
+import (
+	"context"
+
+	"github.com/muster-cloud/muster"
+	"github.com/muster-cloud/muster/registry/watch"
+)
+
+// Changes returns a page of the change log after a cursor, or from the oldest
+// that is kept; with an object id, an instance's or a node's, only its changes.
+func (r *Registry) Changes(ctx context.Context, since *muster.Cursor, objectID *string, first *int) (*muster.ChangeConnection, error) {
+	limit, err := muster.PageInput{First: first}.Limit()
+	if err != nil {
+		return nil, err
+	}
+	after := r.Hub.Oldest().Revision
+	if since != nil {
+		at, err := r.Hub.Check(ctx, *since)
+		if err != nil {
+			return nil, err
+		}
+		after = at.Revision
+	}
+	changes, err := r.changesAfter(ctx, objectID, after, limit+1)
+	if err != nil {
+		return nil, err
+	}
+	return r.changePage(changes, limit, since != nil), nil
+}
+
+func (r *Registry) changesAfter(ctx context.Context, objectID *string, after int64, limit int) ([]*muster.Change, error) {
+	if objectID == nil {
+		return r.History.ChangesAfter(ctx, after, limit)
+	}
+	if err := muster.CheckID("objectId", *objectID); err != nil {
+		return nil, err
+	}
+	id := *objectID
+	if n := r.View().LiveNode(id); n != nil {
+		id = string(n.UID)
+	}
+	return r.History.ChangesOfAfter(ctx, id, after, limit)
+}
+
+func (r *Registry) changePage(changes []*muster.Change, limit int, later bool) *muster.ChangeConnection {
+	info := &muster.PageInfo{HasNextPage: len(changes) > limit, HasPreviousPage: later}
+	changes = changes[:min(len(changes), limit)]
+	page := &muster.ChangeConnection{Edges: make([]*muster.ChangeEdge, 0, len(changes)), PageInfo: info, Oldest: r.Hub.Oldest()}
+	for _, c := range changes {
+		page.Edges = append(page.Edges, &muster.ChangeEdge{Cursor: c.Cursor(), Node: c})
+	}
+	if n := len(changes); n > 0 {
+		start, end := changes[0].Cursor().String(), changes[n-1].Cursor().String()
+		info.StartCursor, info.EndCursor = &start, &end
+	}
+	return page
+}
+
+// LastChanges returns the n newest changes of each object, newest first, by one
+// read of the log.
+func (r *Registry) LastChanges(ctx context.Context, objectIDs []string, n int) (map[string][]*muster.Change, error) {
+	return r.History.LastChanges(ctx, objectIDs, n)
+}
+
+// WatchNodes follows the changes of the nodes that match.
+func (r *Registry) WatchNodes(ctx context.Context, f *muster.NodeFilter, q watch.Request) (<-chan *muster.Event, error) {
+	return r.Hub.Serve(ctx, watch.Spec{
+		Match:    func(c *muster.Change) (bool, bool) { return matchNode(c, f) },
+		Snapshot: r.snapshot(func(v View) []walk { return []walk{v.presentNodes(f.Matches)} }),
+	}, q)
+}
+
+// WatchInstances follows the changes of the instances that match.
+func (r *Registry) WatchInstances(ctx context.Context, f *muster.InstanceFilter, q watch.Request) (<-chan *muster.Event, error) {
+	f, err := r.View().resolve(f)
+	if err != nil {
+		return nil, err
+	}
+	return r.Hub.Serve(ctx, watch.Spec{
+		Match:    func(c *muster.Change) (bool, bool) { return matchInstance(c, f) },
+		Snapshot: r.snapshot(func(v View) []walk { return []walk{v.presentInstances(f.Matches)} }),
+	}, q)
+}
+
+// WatchHealth follows the changes of health that match: an instance's or a
+// node's status, and the cluster's conditions. A filter by instance also
+// delivers the changes of its node.
+func (r *Registry) WatchHealth(ctx context.Context, f *muster.HealthFilter, q watch.Request) (<-chan *muster.Event, error) {
+	h, err := r.health(f)
+	if err != nil {
+		return nil, err
+	}
+	return r.Hub.Serve(ctx, watch.Spec{Match: h.match, Snapshot: r.snapshot(h.present)}, q)
+}
+
+// walk pulls the present state as changes, one at a time. It is a plain
+// function over an immutable snapshot, so that one who stops pulling leaves
+// nothing behind.
+type walk func() (*muster.Change, bool)
+
+// snapshot makes the present state that a subscription begins with.
+func (r *Registry) snapshot(walks func(View) []walk) func() (muster.Position, func() (*muster.Change, bool)) {
+	return func() (muster.Position, func() (*muster.Change, bool)) {
+		v := r.View()
+		rest := walks(v)
+		return v.Head(), func() (*muster.Change, bool) {
+			for len(rest) > 0 {
+				if c, ok := rest[0](); ok {
+					return c, true
+				}
+				rest = rest[1:]
+			}
+			return nil, false
+		}
+	}
+}
+
+func (v View) presentNodes(keep func(*muster.Node) bool) walk {
+	it := v.iterator(tableNode, byName)
+	return func() (*muster.Change, bool) {
+		for object := it.Next(); object != nil; object = it.Next() {
+			if n := object.(*muster.Node); n.Live() && keep(n) {
+				return &muster.Change{
+					Revision: n.Revision, At: v.meta().at, Kind: muster.KindNode, ObjectID: string(n.UID), Node: n,
+					Reason: n.StatusReason, PreviousStatus: string(n.Status), Status: string(n.Status),
+				}, true
+			}
+		}
+		return nil, false
+	}
+}
+
+func (v View) presentInstances(keep func(*muster.Instance) bool) walk {
+	it := v.iterator(tableInstance, byID)
+	return func() (*muster.Change, bool) {
+		for object := it.Next(); object != nil; object = it.Next() {
+			if i := object.(*muster.Instance); keep(i) {
+				return &muster.Change{
+					Revision: i.Revision, At: v.meta().at, Kind: muster.KindInstance, ObjectID: string(i.ID), Instance: i,
+					Reason: i.StatusReason, PreviousStatus: string(i.Status), Status: string(i.Status),
+				}, true
+			}
+		}
+		return nil, false
+	}
+}

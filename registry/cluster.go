@@ -1,0 +1,87 @@
+package registry
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/muster-cloud/muster"
+)
+
+// ClusterHealth returns how the cluster is: counts by status and the conditions
+// that hold.
+func (r *Registry) ClusterHealth() *muster.ClusterHealth {
+	v := r.View()
+	nodes, instances := map[muster.NodeStatus]int{}, map[muster.InstanceStatus]int{}
+	for n := range v.LiveNodes() {
+		nodes[n.Status]++
+	}
+	for i := range v.Instances() {
+		instances[i.Status]++
+	}
+	h := &muster.ClusterHealth{
+		Status: muster.ClusterHealthy, Revision: v.Head().Revision,
+		Nodes: tally(muster.NodeStatuses(), nodes), Instances: tally(muster.InstanceStatuses(), instances),
+		Conditions: r.conditions(),
+	}
+	bad := nodes[muster.Unhealthy] + instances[muster.Failed] + instances[muster.Lost] + instances[muster.Unknown]
+	if bad > 0 || len(h.Conditions) > 0 {
+		h.Status = muster.ClusterDegraded
+	}
+	return h
+}
+
+func tally[S ~string](order []S, counts map[S]int) []*muster.StatusCount {
+	out := []*muster.StatusCount{}
+	for _, s := range order {
+		if n := counts[s]; n > 0 {
+			out = append(out, &muster.StatusCount{Status: string(s), Count: n})
+		}
+	}
+	return out
+}
+
+func (r *Registry) conditions() []*muster.Condition {
+	out := []*muster.Condition{}
+	if since, listening := r.listeningSince(); listening && time.Since(since) < r.opts.Liveness.UnhealthyAfter {
+		out = append(out, &muster.Condition{
+			Name: "STARTUP_GRACE", Since: stamp(since),
+			Reason: fmt.Sprintf("the server has just started: no node expires before %s have passed", r.opts.Liveness.UnhealthyAfter),
+		})
+	}
+	if err := r.Ready(); err != nil {
+		out = append(out, &muster.Condition{Name: "READ_ONLY", Since: stamp(r.opts.Now()), Reason: err.Error() + "; mutations are refused until then"})
+	}
+	return out
+}
+
+// ServerInfo returns what this server is and where its history stands.
+func (r *Registry) ServerInfo() *muster.ServerInfo {
+	m := r.View().meta()
+	since, _ := r.listeningSince()
+	return &muster.ServerInfo{
+		Version: r.opts.Version, ClusterUID: m.clusterUID, ClusterShortID: shortID(m.clusterUID),
+		Epoch: m.epoch, Revision: m.head.Revision, Cursor: muster.Cursor{Epoch: m.epoch, Position: m.head},
+		OldestRevision: r.Hub.Oldest().Revision, StartedAt: stamp(since),
+		HeartbeatInterval: r.opts.Liveness.Interval, UnhealthyAfter: r.opts.Liveness.UnhealthyAfter, PruneAfter: r.opts.Liveness.PruneAfter,
+	}
+}
+
+// Stats are counters since the registry was opened.
+type Stats struct {
+	Commits  int64 // database transactions
+	Calls    int64 // mutations, refused ones included
+	Splits   int64 // batches that were committed one by one
+	Failures int64 // commits that the database refused
+	Reloads  int64 // times that memory was loaded again
+	Ignored  int64 // parts of reports that could not be
+	Queued   int   // mutations that wait now
+}
+
+// Stats returns the counters.
+func (r *Registry) Stats() Stats {
+	c := r.commits
+	return Stats{
+		Commits: c.commits.Load(), Calls: c.calls.Load(), Splits: c.splits.Load(), Failures: c.failures.Load(),
+		Reloads: c.reloads.Load(), Ignored: r.ignored.Load(), Queued: len(c.queue),
+	}
+}

@@ -1,0 +1,119 @@
+package registry
+
+import (
+	"context"
+	"time"
+
+	"github.com/muster-cloud/muster"
+)
+
+// keepHouse forgets what has had its time: instances that were terminated,
+// waiting ones whose deadline passed, requestIds, and the oldest changes.
+func (r *Registry) keepHouse(ctx context.Context) error {
+	flush := time.NewTicker(r.opts.FlushInterval)
+	defer flush.Stop()
+	sweep := time.NewTicker(r.opts.SweepInterval)
+	defer sweep.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-sweep.C:
+			r.expire(ctx)
+		case <-flush.C:
+			r.tidy(ctx)
+		}
+	}
+}
+
+// expire ends what has a deadline. It commits nothing when nothing is due.
+func (r *Registry) expire(ctx context.Context) {
+	v, now := r.View(), r.opts.Now()
+	due := len(r.overdue(v, now)) > 0 || len(r.outlived(v, now)) > 0
+	if !due {
+		return
+	}
+	err := r.system(ctx, func(v View, w *Writes) error {
+		for _, i := range r.overdue(v, now) {
+			next := i.Clone()
+			at := stamp(now)
+			next.Status, next.StatusReason, next.EndedAt = muster.Failed, "no node fitted before its deadline", &at
+			w.Instance(next, next.StatusReason)
+		}
+		for _, i := range r.outlived(v, now) {
+			w.Forget(i, "terminated a while ago")
+		}
+		return nil
+	})
+	if err != nil {
+		r.Logger.Warn("what is due was not ended; trying again", "err", err)
+	}
+}
+
+func (r *Registry) overdue(v View, now time.Time) (due []*muster.Instance) {
+	for i := range v.InstancesIn(muster.Pending) {
+		if i.QueueDeadline != nil && !now.Before(*i.QueueDeadline) {
+			due = append(due, i)
+		}
+	}
+	return due
+}
+
+func (r *Registry) outlived(v View, now time.Time) (due []*muster.Instance) {
+	for i := range v.InstancesIn(muster.Terminated) {
+		if i.TerminatedAt != nil && now.Sub(*i.TerminatedAt) >= r.opts.TerminatedTTL {
+			due = append(due, i)
+		}
+	}
+	return due
+}
+
+// tidy is what a minute brings: it writes nothing to the log.
+func (r *Registry) tidy(ctx context.Context) {
+	if err := r.flushLastSeen(ctx); err != nil {
+		r.Logger.Warn("storing when the nodes were last seen failed", "err", err)
+	}
+	if err := r.forgetRequests(ctx); err != nil {
+		r.Logger.Warn("forgetting old requestIds failed", "err", err)
+	}
+	if err := r.compact(ctx); err != nil {
+		r.Logger.Warn("compacting the change log failed", "err", err)
+	}
+}
+
+// compact drops the changes that are too many or too old; the floor moves first.
+func (r *Registry) compact(ctx context.Context) error {
+	floor, _, err := r.Store.Compact(ctx, muster.Retention{Keep: r.opts.KeepChanges, MaxAge: r.opts.KeepChangesFor, Now: r.opts.Now()})
+	if err != nil {
+		return err
+	}
+	r.Hub.SetFloor(floor)
+	return nil
+}
+
+// forgetRequests drops the requestIds that have had their time, from the
+// database and then from memory.
+func (r *Registry) forgetRequests(ctx context.Context) error {
+	before := stamp(r.opts.Now()).Add(-r.opts.RequestTTL)
+	if len(r.View().requestsBefore(before)) == 0 {
+		return nil
+	}
+	if err := r.Store.ForgetRequests(ctx, before); err != nil {
+		return err
+	}
+	return r.system(ctx, func(v View, w *Writes) error {
+		for _, request := range v.requestsBefore(before) {
+			w.forgetRequest(request)
+		}
+		return nil
+	})
+}
+
+func (v View) requestsBefore(t time.Time) (old []*muster.Request) {
+	for request := range rows[*muster.Request](v, tableRequest, byID) {
+		if request.At.Before(t) {
+			old = append(old, request)
+		}
+	}
+	return old
+}

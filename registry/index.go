@@ -1,0 +1,114 @@
+package registry
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/hashicorp/go-memdb"
+
+	"github.com/muster-cloud/muster"
+)
+
+// The tables and indexes of the state in memory.
+const (
+	tableNode     = "node"
+	tableInstance = "instance"
+	tableRequest  = "request"
+	tableUse      = "use"
+	tableMeta     = "meta"
+
+	byID     = "id"
+	byName   = "name"
+	byNode   = "node"
+	byStatus = "status"
+)
+
+// key is an index over T: one key an object, made without reflection.
+type key[T any] struct {
+	of   func(T) []byte
+	args func(args []any) ([]byte, error)
+}
+
+func (k key[T]) FromObject(object any) (bool, []byte, error) {
+	b := k.of(object.(T))
+	return b != nil, b, nil
+}
+
+func (k key[T]) FromArgs(args ...any) ([]byte, error) { return k.args(args) }
+
+// text ends a string's key, so that one name is not the beginning of another.
+func text[S ~string](s S) []byte { return append([]byte(s), 0) }
+
+func textArg[S ~string](args []any) ([]byte, error) {
+	s, ok := args[0].(S)
+	if !ok || len(args) != 1 {
+		return nil, fmt.Errorf("index: want one %T, got %v", s, args)
+	}
+	return text(s), nil
+}
+
+// number orders instances by the number in their id.
+func number(id muster.InstanceID) []byte {
+	n, ok := id.Number()
+	if !ok {
+		return text(id)
+	}
+	return binary.BigEndian.AppendUint64(nil, uint64(n))
+}
+
+func numberArg(args []any) ([]byte, error) {
+	id, ok := args[0].(muster.InstanceID)
+	if !ok {
+		return nil, fmt.Errorf("index: want an instance id, got %v", args)
+	}
+	return number(id), nil
+}
+
+func requestKey(principal, id string) []byte { return append(text(principal), id...) }
+
+func unique(indexer memdb.Indexer) *memdb.IndexSchema {
+	return &memdb.IndexSchema{Name: byID, Unique: true, Indexer: indexer}
+}
+
+func table(name string, indexes ...*memdb.IndexSchema) *memdb.TableSchema {
+	t := &memdb.TableSchema{Name: name, Indexes: map[string]*memdb.IndexSchema{}}
+	for _, index := range indexes {
+		t.Indexes[index.Name] = index
+	}
+	return t
+}
+
+func schema() *memdb.DBSchema {
+	tables := []*memdb.TableSchema{
+		table(tableNode,
+			unique(key[*muster.Node]{func(n *muster.Node) []byte { return text(n.UID) }, textArg[muster.NodeUID]}),
+			&memdb.IndexSchema{Name: byName, Indexer: key[*muster.Node]{func(n *muster.Node) []byte { return text(n.ID) }, textArg[muster.NodeID]}},
+		),
+		table(tableInstance,
+			unique(key[*muster.Instance]{func(i *muster.Instance) []byte { return number(i.ID) }, numberArg}),
+			&memdb.IndexSchema{Name: byNode, AllowMissing: true, Indexer: key[*muster.Instance]{nodeOf, textArg[muster.NodeUID]}},
+			&memdb.IndexSchema{Name: byStatus, Indexer: key[*muster.Instance]{func(i *muster.Instance) []byte { return text(i.Status) }, textArg[muster.InstanceStatus]}},
+		),
+		table(tableRequest, unique(key[*muster.Request]{
+			func(r *muster.Request) []byte { return requestKey(r.Principal, r.RequestID) },
+			func(args []any) ([]byte, error) { return requestKey(args[0].(string), args[1].(string)), nil },
+		})),
+		table(tableUse, unique(key[*use]{func(u *use) []byte { return text(u.uid) }, textArg[muster.NodeUID]})),
+		table(tableMeta, unique(key[*meta]{
+			func(*meta) []byte { return []byte{0} },
+			func([]any) ([]byte, error) { return []byte{0}, nil },
+		})),
+	}
+	s := &memdb.DBSchema{Tables: map[string]*memdb.TableSchema{}}
+	for _, t := range tables {
+		s.Tables[t.Name] = t
+	}
+	return s
+}
+
+func nodeOf(i *muster.Instance) []byte {
+	if i.NodeUID == "" {
+		return nil
+	}
+	return text(i.NodeUID)
+}

@@ -1,0 +1,304 @@
+package registry
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/muster-cloud/muster"
+	"github.com/muster-cloud/muster/registry/scheduler"
+)
+
+// Instance returns the instance, or nil when there is none.
+func (r *Registry) Instance(id muster.InstanceID) *muster.Instance { return r.View().Instance(id) }
+
+// Instances returns a page of the instances in order of their number.
+func (r *Registry) Instances(f *muster.InstanceFilter, page muster.PageInput) (*muster.InstanceConnection, error) {
+	limit, err := page.Limit()
+	if err != nil {
+		return nil, err
+	}
+	after, err := parseEdge(page.After)
+	if err != nil {
+		return nil, err
+	}
+	v := r.View()
+	f, err = v.resolve(f)
+	if err != nil {
+		return nil, err
+	}
+	id := muster.InstanceID(after)
+	past := func(i *muster.Instance) bool { return after == "" || slices.Compare(number(i.ID), number(id)) > 0 }
+	from := rowsFrom[*muster.Instance](v, tableInstance, byID, id)
+	all := v.Instances()
+	if f != nil && f.NodeUID != "" {
+		all = v.InstancesOn(f.NodeUID)
+		from = all
+	} else if after == "" {
+		from = all
+	}
+	instances, info := take(where(from, func(i *muster.Instance) bool { return past(i) && f.Matches(i) }), limit, after,
+		func(i *muster.Instance) string { return string(i.ID) })
+	c := &muster.InstanceConnection{Edges: make([]*muster.InstanceEdge, 0, len(instances)), PageInfo: info, Count: func() int { return count(where(all, f.Matches)) }}
+	for _, i := range instances {
+		c.Edges = append(c.Edges, &muster.InstanceEdge{Cursor: edge(string(i.ID)), Node: i})
+	}
+	return c, nil
+}
+
+// resolve returns a filter whose node is a uid.
+func (v View) resolve(f *muster.InstanceFilter) (*muster.InstanceFilter, error) {
+	if f == nil || f.NodeID == nil {
+		return f, nil
+	}
+	uid, err := v.liveUID(f.NodeID)
+	if err != nil {
+		return nil, err
+	}
+	resolved := *f
+	resolved.NodeUID = uid
+	return &resolved, nil
+}
+
+// LaunchInstance places a new instance, or with Queue lets it wait, and
+// answers once that is durable; its node provisions it afterwards. The same
+// requestId gives the same instance, as it is now.
+func (r *Registry) LaunchInstance(ctx context.Context, in muster.LaunchInstanceInput) (*muster.Instance, int64, error) {
+	if err := in.Validate(); err != nil {
+		return nil, 0, err
+	}
+	request := r.newOnce(muster.PrincipalOf(ctx), in.RequestID, in)
+	var out *muster.Instance
+	revision, err := r.mutate(ctx, func(v View, w *Writes) error {
+		earlier, err := request.earlier(v)
+		if err != nil {
+			return err
+		}
+		if earlier != "" {
+			if out = v.Instance(muster.InstanceID(earlier)); out == nil {
+				return muster.Errorf(muster.NotFound, "the instance %s that this requestId launched was terminated a while ago: use a new requestId", earlier)
+			}
+			return nil
+		}
+		if out, err = r.launch(v, &in); err != nil {
+			return err
+		}
+		if out.Status == muster.Pending {
+			w.Instance(out, out.StatusReason)
+		} else {
+			w.Assign(out, "launched")
+		}
+		request.record(w, string(out.ID))
+		return nil
+	})
+	if err != nil {
+		return nil, 0, err
+	}
+	return out, revision, nil
+}
+
+// launch makes a new instance, placed or waiting.
+func (r *Registry) launch(v View, in *muster.LaunchInstanceInput) (*muster.Instance, error) {
+	i := r.newInstance(v, in)
+	if in.NodeID != nil {
+		n := v.LiveNode(*in.NodeID)
+		if n == nil {
+			return nil, &muster.Error{Code: muster.NotFound, Field: "nodeId", Message: noNode(*in.NodeID).Message}
+		}
+		i.PinnedNode = n.UID
+	}
+	if err := checkImage(v, in); err != nil {
+		return nil, err
+	}
+	verdict := r.place(v, i)
+	switch {
+	case verdict.Node != nil:
+		return i, nil
+	case !in.Queue || verdict.Never:
+		return nil, noCapacity(i, verdict)
+	}
+	if n := count(v.InstancesIn(muster.Pending)); n >= r.opts.MaxPending {
+		return nil, &muster.Error{
+			Code: muster.Limit, Message: fmt.Sprintf("%d instances wait for a node already: add nodes, or terminate some that wait", n),
+			Details: map[string]any{"limit": "max-pending"},
+		}
+	}
+	i.Status, i.StatusReason = muster.Pending, "no node fits yet"
+	return i, nil
+}
+
+func (r *Registry) newInstance(v View, in *muster.LaunchInstanceInput) *muster.Instance {
+	info, _ := in.Type.Info() // validated
+	now := stamp(r.opts.Now())
+	i := &muster.Instance{
+		ID: muster.InstanceIDOf(v.meta().sequences[muster.InstanceSequence] + 1), Name: in.Name,
+		Type: in.Type, CPULimit: info.CPULimit, MemLimitMB: info.MemLimitMB, BaseImage: in.Image,
+		Command: slices.Clone(in.Command), EnvNames: muster.EnvNamesOf(in.Env), Env: orEmpty(in.Env),
+		Labels: orEmpty(in.Labels), NodeSelector: orEmpty(in.NodeSelector),
+		Desired: muster.WantRunning, CreatedAt: now,
+	}
+	if i.Name == "" {
+		i.Name = string(i.ID)
+	}
+	if i.Command == nil {
+		i.Command = []string{}
+	}
+	if i.EnvNames == nil {
+		i.EnvNames = []string{}
+	}
+	if in.QueueTimeout != nil {
+		deadline := now.Add(*in.QueueTimeout)
+		i.QueueDeadline = &deadline
+	}
+	return i
+}
+
+// checkImage refuses an image that no node has, unless it may come while the
+// instance waits.
+func checkImage(v View, in *muster.LaunchInstanceInput) error {
+	if in.Queue {
+		return nil
+	}
+	images, nodes := map[string]bool{}, 0
+	for n := range v.LiveNodes() {
+		nodes++
+		if slices.Contains(n.Images, in.Image) {
+			return nil
+		}
+		for _, image := range n.Images {
+			images[image] = true
+		}
+	}
+	if nodes == 0 {
+		return nil // said better by NO_CAPACITY
+	}
+	have := "none"
+	if len(images) > 0 {
+		names := make([]string, 0, len(images))
+		for name := range images {
+			names = append(names, name)
+		}
+		slices.Sort(names)
+		have = strings.Join(names[:min(len(names), 20)], ", ")
+	}
+	return muster.InvalidField("image", "no node has the image %q (there is: %s); use one of these, or put it on a node first", in.Image, have)
+}
+
+// StartInstance starts an instance that has ended, on its node, with a new
+// generation. Starting one that runs changes nothing.
+func (r *Registry) StartInstance(ctx context.Context, id muster.InstanceID) (*muster.Instance, int64, error) {
+	return r.changeInstance(ctx, id, func(v View, w *Writes, i *muster.Instance) (*muster.Instance, error) {
+		switch i.Status {
+		case muster.Running, muster.Provisioning, muster.Pending:
+			return i, nil
+		case muster.Stopped, muster.Failed:
+			return r.begin(v, w, i, "start was asked for")
+		}
+		return nil, refused(i, "started")
+	})
+}
+
+// RestartInstance stops an instance and starts it with a new generation.
+func (r *Registry) RestartInstance(ctx context.Context, id muster.InstanceID) (*muster.Instance, int64, error) {
+	return r.changeInstance(ctx, id, func(v View, w *Writes, i *muster.Instance) (*muster.Instance, error) {
+		switch i.Status {
+		case muster.Running, muster.Provisioning, muster.Stopped, muster.Failed:
+			return r.begin(v, w, i, "restart was asked for")
+		}
+		return nil, refused(i, "restarted")
+	})
+}
+
+// begin gives i a new generation on its node, where it has to fit again unless
+// it holds its capacity already.
+func (r *Registry) begin(v View, w *Writes, i *muster.Instance, reason string) (*muster.Instance, error) {
+	if i.NodeUID == "" {
+		return nil, muster.Errorf(muster.Conflict, "instance %s never got a node: terminate it and launch another", i.ID)
+	}
+	next := i.Clone()
+	if !i.Reserved {
+		again := ask(i)
+		again.Pinned, again.Selector = i.NodeUID, nil
+		if verdict := scheduler.Place(again, v.candidates(), r.opts.Scheduler); verdict.Node == nil {
+			return nil, noCapacity(i, verdict)
+		}
+	}
+	next.Generation++
+	next.Machine = machine(v, next)
+	next.Status, next.StatusReason, next.Desired, next.Reserved = muster.Provisioning, "", muster.WantRunning, true
+	next.PID, next.ExitCode, next.StartedAt, next.EndedAt, next.Output = nil, nil, nil, nil, ""
+	w.Assign(next, reason)
+	return next, nil
+}
+
+// StopInstance stops an instance; it keeps its id and its disk. Stopping one
+// that has ended changes nothing but what is desired.
+func (r *Registry) StopInstance(ctx context.Context, id muster.InstanceID) (*muster.Instance, int64, error) {
+	return r.changeInstance(ctx, id, func(_ View, w *Writes, i *muster.Instance) (*muster.Instance, error) {
+		next := i.Clone()
+		next.Desired = muster.WantStopped
+		switch i.Status {
+		case muster.Running, muster.Provisioning:
+			next.Status, next.StatusReason = muster.Stopping, "stop was asked for"
+		case muster.Stopping, muster.Stopped, muster.Failed:
+			if i.Desired == muster.WantStopped {
+				return i, nil
+			}
+		default:
+			return nil, refused(i, "stopped")
+		}
+		w.Assign(next, "stop was asked for")
+		return next, nil
+	})
+}
+
+// TerminateInstance ends an instance for good. It is TERMINATING until its node
+// confirms that nothing of it is left.
+func (r *Registry) TerminateInstance(ctx context.Context, id muster.InstanceID) (*muster.Instance, int64, error) {
+	return r.changeInstance(ctx, id, func(v View, w *Writes, i *muster.Instance) (*muster.Instance, error) {
+		if i.Status == muster.Terminating || i.Status == muster.Terminated {
+			return i, nil
+		}
+		next := i.Clone()
+		next.Desired = muster.WantTerminated
+		n := v.NodeByUID(i.NodeUID)
+		if n == nil || !n.Live() {
+			r.terminated(next, "terminate was asked for")
+			w.Instance(next, next.StatusReason)
+			return next, nil
+		}
+		next.Status, next.StatusReason = muster.Terminating, "terminate was asked for"
+		w.Assign(next, next.StatusReason)
+		return next, nil
+	})
+}
+
+// changeInstance runs a change of one instance.
+func (r *Registry) changeInstance(ctx context.Context, id muster.InstanceID, change func(View, *Writes, *muster.Instance) (*muster.Instance, error)) (*muster.Instance, int64, error) {
+	if err := muster.CheckID("id", string(id)); err != nil {
+		return nil, 0, err
+	}
+	var out *muster.Instance
+	revision, err := r.mutate(ctx, func(v View, w *Writes) error {
+		i := v.Instance(id)
+		if i == nil {
+			return noInstance(id)
+		}
+		var err error
+		out, err = change(v, w, i)
+		return err
+	})
+	if err != nil {
+		return nil, 0, err
+	}
+	return out, revision, nil
+}
+
+func refused(i *muster.Instance, verb string) *muster.Error {
+	return muster.Errorf(muster.Conflict, "instance %s is %s and cannot be %s: wait until it has settled, or terminate it", i.ID, i.Status, verb)
+}
+
+func noInstance(id muster.InstanceID) *muster.Error {
+	return muster.Errorf(muster.NotFound, "no instance %q: see the list of instances for those there are", id)
+}

@@ -1,0 +1,113 @@
+package registry
+
+import (
+	"slices"
+
+	"github.com/muster-cloud/muster"
+)
+
+// matchNode tells whether a filter by node delivers a change, and whether
+// because the node has left what the filter selects.
+func matchNode(c *muster.Change, f *muster.NodeFilter) (deliver, left bool) {
+	if c.Kind != muster.KindNode {
+		return false, false
+	}
+	now := f.Matches(c.Node) && c.Node.Live() && !c.Deleted
+	if now || c.PreviousRevision == 0 {
+		return now, false
+	}
+	before := *c.Node
+	before.Status = muster.NodeStatus(c.PreviousStatus)
+	if c.Previous != nil {
+		before.Labels, before.Role, before.Schedulable = c.Previous.Labels, c.Previous.Role, c.Previous.Schedulable
+	}
+	was := before.Live() && f.Matches(&before)
+	return was, was
+}
+
+// matchInstance is matchNode for instances. Of an instance's filterable fields
+// only its status, labels and node ever change.
+func matchInstance(c *muster.Change, f *muster.InstanceFilter) (deliver, left bool) {
+	if c.Kind != muster.KindInstance {
+		return false, false
+	}
+	now := f.Matches(c.Instance) && !c.Deleted
+	if now || c.PreviousRevision == 0 {
+		return now, false
+	}
+	before := *c.Instance
+	before.Status = muster.InstanceStatus(c.PreviousStatus)
+	if c.Previous != nil {
+		before.Labels, before.NodeUID = c.Previous.Labels, c.Previous.NodeUID
+	}
+	was := f.Matches(&before)
+	return was, was
+}
+
+// healthScope is a resolved filter of health.
+type healthScope struct {
+	registry *Registry
+	kinds    []muster.ChangeKind
+	node     muster.NodeUID
+	instance muster.InstanceID
+}
+
+func (r *Registry) health(f *muster.HealthFilter) (*healthScope, error) {
+	h := &healthScope{registry: r}
+	if f == nil {
+		return h, nil
+	}
+	h.kinds = f.Kinds
+	v := r.View()
+	var err error
+	if h.node, err = v.liveUID(f.NodeID); err != nil {
+		return nil, err
+	}
+	if f.InstanceID != nil {
+		if h.instance = *f.InstanceID; v.Instance(h.instance) == nil {
+			return nil, noInstance(h.instance)
+		}
+	}
+	return h, nil
+}
+
+// hostOf is the node of the instance that is asked for; "" while it waits.
+func (h *healthScope) hostOf() muster.NodeUID {
+	if i := h.registry.View().Instance(h.instance); i != nil {
+		return i.NodeUID
+	}
+	return ""
+}
+
+func (h *healthScope) wants(k muster.ChangeKind) bool {
+	return len(h.kinds) == 0 || slices.Contains(h.kinds, k)
+}
+
+func (h *healthScope) wantsNode(n *muster.Node) bool {
+	return h.wants(muster.KindNode) && (h.node == "" || h.node == n.UID) &&
+		(h.instance == "" || h.hostOf() == n.UID)
+}
+
+func (h *healthScope) wantsInstance(i *muster.Instance) bool {
+	return h.wants(muster.KindInstance) && (h.node == "" || h.node == i.NodeUID) &&
+		(h.instance == "" || h.instance == i.ID)
+}
+
+func (h *healthScope) match(c *muster.Change) (deliver, left bool) {
+	if c.Status == c.PreviousStatus && !c.Deleted {
+		return false, false
+	}
+	switch c.Kind {
+	case muster.KindNode:
+		return h.wantsNode(c.Node), !c.Node.Live()
+	case muster.KindInstance:
+		return h.wantsInstance(c.Instance), c.Deleted
+	case muster.KindCluster:
+		return h.wants(muster.KindCluster), false
+	}
+	return false, false
+}
+
+func (h *healthScope) present(v View) []walk {
+	return []walk{v.presentNodes(h.wantsNode), v.presentInstances(h.wantsInstance)}
+}

@@ -1,0 +1,100 @@
+package registry
+
+import (
+	"fmt"
+	"iter"
+	"slices"
+
+	"github.com/muster-cloud/muster"
+	"github.com/muster-cloud/muster/registry/scheduler"
+)
+
+// listedRefusals is how many nodes' reasons NO_CAPACITY carries at most.
+const listedRefusals = 100
+
+func (v View) candidates() iter.Seq[scheduler.Candidate] {
+	return func(yield func(scheduler.Candidate) bool) {
+		for n := range v.LiveNodes() {
+			u := v.use(n.UID)
+			if !yield(scheduler.Candidate{Node: n, Used: u.held, FreeAddresses: addressesPerNode - u.rows}) {
+				return
+			}
+		}
+	}
+}
+
+func ask(i *muster.Instance) scheduler.Ask {
+	return scheduler.Ask{
+		CPUPercent: i.CPULimit, MemoryMB: i.MemLimitMB, Image: i.BaseImage,
+		Selector: i.NodeSelector, Pinned: i.PinnedNode, HasAddress: i.Addr != "",
+	}
+}
+
+// place gives i a node, an address and its first machine name, or says why it
+// cannot. i is a copy of the caller's.
+func (r *Registry) place(v View, i *muster.Instance) scheduler.Verdict {
+	verdict := scheduler.Place(ask(i), v.candidates(), r.opts.Scheduler)
+	if verdict.Node == nil {
+		return verdict
+	}
+	addr := r.freeAddress(v, verdict.Node)
+	if addr == "" {
+		return scheduler.Verdict{Refusals: []scheduler.Refusal{{NodeID: verdict.Node.ID, Reason: "its addresses are all in use or resting"}}}
+	}
+	i.NodeUID, i.Addr, i.Reserved = verdict.Node.UID, addr, true
+	i.Status, i.StatusReason, i.QueueDeadline = muster.Provisioning, "", nil
+	i.Generation = 1
+	i.Machine = machine(v, i)
+	return verdict
+}
+
+// machine is the name of an instance's present generation on its node.
+func machine(v View, i *muster.Instance) string {
+	return fmt.Sprintf("%s-%s-%d", shortID(v.meta().clusterUID), i.ID, i.Generation)
+}
+
+// shortID is the first part of every machine name of a cluster.
+func shortID(clusterUID string) string { return clusterUID[:min(6, len(clusterUID))] }
+
+// noCapacity says why no node fits.
+func noCapacity(i *muster.Instance, v scheduler.Verdict) *muster.Error {
+	e := muster.Errorf(muster.NoCapacity, "no node fits a %s instance of the image %q: see each node's reason; add a node, or launch with queue: true to wait", i.Type, i.BaseImage)
+	switch {
+	case len(v.Refusals) == 0:
+		e.Message = "no node is registered: start an agent, or launch with queue: true to wait for one"
+	case v.Never:
+		e.Message = fmt.Sprintf("no node could ever hold a %s instance (%d %% of a core, %d MiB): add a larger node, or choose a smaller type", i.Type, i.CPULimit, i.MemLimitMB)
+	}
+	listed := v.Refusals[:min(len(v.Refusals), listedRefusals)]
+	e.Details = map[string]any{"nodes": slices.Clone(listed), "nodeCount": len(v.Refusals)}
+	return e
+}
+
+// placePending places those of the waiting instances that fit now, in order of
+// their ids, each in a mutation of its own.
+func (r *Registry) placePending(b *batch) {
+	var waiting []muster.InstanceID
+	for i := range b.view.InstancesIn(muster.Pending) {
+		waiting = append(waiting, i.ID)
+	}
+	for _, id := range waiting {
+		if err := b.run("muster", r.placeOne(id)); err != nil {
+			r.Logger.Error("placing a waiting instance failed", "instance", id, "err", err)
+		}
+	}
+	b.frees = false
+}
+
+func (r *Registry) placeOne(id muster.InstanceID) Mutation {
+	return func(v View, w *Writes) error {
+		i := v.Instance(id)
+		if i == nil || i.Status != muster.Pending {
+			return nil
+		}
+		placed := i.Clone()
+		if r.place(v, placed).Node != nil {
+			w.Assign(placed, "placed on a node")
+		}
+		return nil
+	}
+}

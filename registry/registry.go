@@ -1,0 +1,327 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/go-memdb"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/muster-cloud/muster"
+	"github.com/muster-cloud/muster/registry/liveness"
+	"github.com/muster-cloud/muster/registry/scheduler"
+	"github.com/muster-cloud/muster/registry/watch"
+)
+
+// Store is the durable state. A Commit that fails with code UNAVAILABLE surely
+// did not happen; one that wraps muster.ErrOutcomeUnknown may have; any other
+// error means that the batch itself was refused.
+type Store interface {
+	Load(ctx context.Context) (*muster.State, error)
+	Commit(ctx context.Context, b *muster.Batch) error
+	SaveLastSeen(ctx context.Context, seen map[muster.NodeUID]time.Time) error
+	ForgetRequests(ctx context.Context, before time.Time) error
+	Compact(ctx context.Context, keep muster.Retention) (floor muster.Position, deleted int64, err error)
+}
+
+// History reads the change log.
+type History interface {
+	ChangesAfter(ctx context.Context, after int64, limit int) ([]*muster.Change, error)
+	ChangesOfAfter(ctx context.Context, objectID string, after int64, limit int) ([]*muster.Change, error)
+	LastChanges(ctx context.Context, objectIDs []string, n int) (map[string][]*muster.Change, error)
+}
+
+// Agents reaches the agents of nodes. Calls may fail; beats heal what got lost.
+type Agents interface {
+	// Nudge tells the agent that its node's desired revision has moved.
+	Nudge(ctx context.Context, n Nudge) error
+	// Identify asks who answers at an agent's address.
+	Identify(ctx context.Context, addr string, port int) (muster.NodeUID, int64, error)
+}
+
+// Nudge names what an agent should look at.
+type Nudge struct {
+	Addr            string
+	Port            int
+	Instance        muster.InstanceID
+	DesiredRevision int64
+	Incarnation     int64
+}
+
+// The defaults of Options.
+const (
+	DefaultSweepInterval   = time.Second
+	DefaultMaxBatch        = 256
+	DefaultMaxQueue        = 4096
+	DefaultMaxPending      = 1000
+	DefaultRequestTTL      = 24 * time.Hour
+	DefaultTerminatedTTL   = time.Hour
+	DefaultAddressRest     = 2 * time.Minute
+	DefaultKeepChanges     = 100_000
+	DefaultKeepChangesFor  = 72 * time.Hour
+	DefaultFlushInterval   = time.Minute
+	DefaultInstanceNetwork = "10.213.0.0/16"
+)
+
+// Options sets the rules and limits. The zero value works.
+type Options struct {
+	Version         string
+	Liveness        liveness.Options
+	Scheduler       scheduler.Options
+	InstanceNetwork netip.Prefix  // each node gets a /24 of it; zero: DefaultInstanceNetwork
+	SweepInterval   time.Duration // how often silence is looked at; 0: DefaultSweepInterval
+	MaxBatch        int           // mutations a database transaction; 0: DefaultMaxBatch
+	MaxQueue        int           // mutations that may wait; 0: DefaultMaxQueue
+	MaxPending      int           // instances that may wait for a node; 0: DefaultMaxPending
+	RequestTTL      time.Duration // how long a requestId is remembered; 0: DefaultRequestTTL
+	TerminatedTTL   time.Duration // how long a terminated instance can be asked for; 0: DefaultTerminatedTTL
+	AddressRest     time.Duration // how long an address stays unused; 0: DefaultAddressRest
+	KeepChanges     int           // changes that are kept; 0: DefaultKeepChanges
+	KeepChangesFor  time.Duration // how long they are kept; 0: DefaultKeepChangesFor
+	FlushInterval   time.Duration // how often lastSeen is flushed and the log compacted; 0: DefaultFlushInterval
+	Now             func() time.Time
+}
+
+func (o Options) withDefaults() Options {
+	o.Liveness = o.Liveness.WithDefaults()
+	if !o.InstanceNetwork.IsValid() {
+		o.InstanceNetwork = netip.MustParsePrefix(DefaultInstanceNetwork)
+	}
+	orDefault(&o.SweepInterval, DefaultSweepInterval)
+	orDefault(&o.MaxBatch, DefaultMaxBatch)
+	orDefault(&o.MaxQueue, DefaultMaxQueue)
+	orDefault(&o.MaxPending, DefaultMaxPending)
+	orDefault(&o.RequestTTL, DefaultRequestTTL)
+	orDefault(&o.TerminatedTTL, DefaultTerminatedTTL)
+	orDefault(&o.AddressRest, DefaultAddressRest)
+	orDefault(&o.KeepChanges, DefaultKeepChanges)
+	orDefault(&o.KeepChangesFor, DefaultKeepChangesFor)
+	orDefault(&o.FlushInterval, DefaultFlushInterval)
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	return o
+}
+
+func orDefault[T int | time.Duration](v *T, fallback T) {
+	if *v <= 0 {
+		*v = fallback
+	}
+}
+
+// Validate refuses rules that contradict each other.
+func (o Options) Validate() error {
+	o = o.withDefaults()
+	if err := o.Liveness.Validate(); err != nil {
+		return err
+	}
+	if n := o.InstanceNetwork; !n.Addr().Is4() || n.Bits() > 24 || n != n.Masked() {
+		return muster.InvalidField("instance-network", "%s is not an IPv4 network of at least a /24 with its host bits zero; give one such as %s", n, DefaultInstanceNetwork)
+	}
+	return nil
+}
+
+// Deps is what a Registry stands on.
+type Deps struct {
+	Store   Store
+	History History
+	Hub     *watch.Hub
+	Agents  Agents
+	Logger  *slog.Logger // nil: slog.Default
+}
+
+// Registry answers and changes the state of the cloud. Its methods are safe for
+// concurrent use.
+type Registry struct {
+	Deps
+	opts    Options
+	commits *committer
+	beats   beats
+	sweeps  chan struct{} // wakes the sweeper
+	nudges  chan Nudge
+
+	ignored atomic.Int64 // parts of reports that could not be
+
+	mu        sync.Mutex
+	listening time.Time // with its monotonic part; zero before Listening
+}
+
+// Open loads the state. Nothing runs before Run.
+func Open(ctx context.Context, deps Deps, opts Options) (*Registry, error) {
+	if err := opts.Validate(); err != nil {
+		return nil, err
+	}
+	if deps.Logger == nil {
+		deps.Logger = slog.Default()
+	}
+	r := &Registry{Deps: deps, opts: opts.withDefaults(), sweeps: make(chan struct{}, 1), nudges: make(chan Nudge, 1024)}
+	r.commits = &committer{
+		store: deps.Store, log: deps.Logger, now: func() time.Time { return stamp(r.opts.Now()) },
+		limit: r.opts.MaxBatch, queue: make(chan call, r.opts.MaxQueue), stopped: make(chan struct{}),
+		settle: r.settle, announce: r.announce, recover: r.reload,
+	}
+	state, err := deps.Store.Load(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("load the state: %w", err)
+	}
+	if err := r.install(state); err != nil {
+		return nil, err
+	}
+	deps.Hub.Reset(state.Epoch, state.Head, state.Floor)
+	r.commits.ready.Store(true)
+	return r, nil
+}
+
+// stamp makes a time fit to be stored: UTC, whole microseconds, no monotonic part.
+func stamp(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond) }
+
+// install makes the loaded state the present one.
+func (r *Registry) install(s *muster.State) error {
+	db, err := memdb.NewMemDB(schema())
+	if err != nil {
+		return fmt.Errorf("make the state in memory: %w", err)
+	}
+	m := &meta{clusterUID: s.ClusterUID, epoch: s.Epoch, term: s.Term, head: s.Head, sequences: s.Sequences}
+	if m.sequences == nil {
+		m.sequences = map[string]int64{}
+	}
+	b := &batch{txn: db.Txn(true), meta: m}
+	b.view = View{b.txn}
+	uses := map[muster.NodeUID]*use{}
+	for _, n := range s.Nodes {
+		b.insert(tableNode, n)
+		uses[n.UID] = &use{uid: n.UID}
+	}
+	for _, i := range s.Instances {
+		b.insert(tableInstance, i)
+		if u := uses[i.NodeUID]; u != nil {
+			u.add(i)
+		}
+	}
+	for _, u := range uses {
+		b.insert(tableUse, u)
+	}
+	for _, request := range s.Requests {
+		b.insert(tableRequest, request)
+	}
+	b.insert(tableMeta, m)
+	b.txn.Commit()
+	r.commits.db.Store(db)
+	return nil
+}
+
+// reload replaces memory by what the database has. The watchers take what they
+// have missed from the log.
+func (r *Registry) reload(ctx context.Context) error {
+	state, err := r.Store.Load(ctx)
+	if err != nil {
+		return err
+	}
+	if err := r.install(state); err != nil {
+		return err
+	}
+	r.Hub.Reset(state.Epoch, state.Head, state.Floor)
+	return nil
+}
+
+// View returns a snapshot of the present state.
+func (r *Registry) View() View { return View{r.commits.db.Load().Txn(false)} }
+
+// Ready reports whether mutations are taken, and why not.
+func (r *Registry) Ready() error {
+	if !r.commits.ready.Load() {
+		return errors.New("the state is being loaded from the database again")
+	}
+	select {
+	case <-r.commits.stopped:
+		return errors.New("the registry has stopped")
+	default:
+		return nil
+	}
+}
+
+// Listening says that agents can reach the server from now on: silence and the
+// start-up grace count from here.
+func (r *Registry) Listening() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.listening.IsZero() {
+		r.listening = time.Now()
+	}
+}
+
+// Run commits, sweeps and keeps house until ctx ends; then it finishes the
+// commit that it is in and flushes when the nodes were last seen.
+func (r *Registry) Run(ctx context.Context) error {
+	group, gctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return r.commits.run(gctx) })
+	group.Go(func() error { return r.sweep(gctx) })
+	group.Go(func() error { return r.keepHouse(gctx) })
+	for range nudgers {
+		group.Go(func() error { return r.nudge(gctx) })
+	}
+	err := group.Wait()
+	flush, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	return errors.Join(err, r.flushLastSeen(flush))
+}
+
+// mutate runs a mutation as the context's principal and returns its revision.
+func (r *Registry) mutate(ctx context.Context, m Mutation) (int64, error) {
+	return r.commits.submit(ctx, muster.PrincipalOf(ctx).Name, m)
+}
+
+// system runs a mutation of the registry's own.
+func (r *Registry) system(ctx context.Context, m Mutation) error {
+	_, err := r.commits.submit(ctx, "muster", m)
+	return err
+}
+
+// settle gives freed capacity to those that wait, in the same commit.
+func (r *Registry) settle(b *batch) {
+	if b.frees {
+		b.frees = false
+		r.placePending(b)
+	}
+}
+
+// announce tells of a batch that has become visible.
+func (r *Registry) announce(b *batch) {
+	if len(b.changes) > 0 {
+		r.Hub.Publish(b.changes)
+	}
+	v := r.View()
+	for uid, n := range b.nudges {
+		node := v.NodeByUID(uid)
+		if node == nil || !node.Live() {
+			continue
+		}
+		n.Addr, n.Port, n.Incarnation = node.Addr, node.Port, node.Incarnation
+		select {
+		case r.nudges <- n:
+		default: // the next beat tells the agent
+		}
+	}
+}
+
+// nudgers is how many agents are told at the same time.
+const nudgers = 4
+
+func (r *Registry) nudge(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case n := <-r.nudges:
+			if err := r.Agents.Nudge(ctx, n); err != nil {
+				r.Logger.Debug("a nudge got lost; the next beat tells the agent", "instance", n.Instance, "err", err)
+			}
+		}
+	}
+}

@@ -1,0 +1,212 @@
+package registry
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/muster-cloud/muster"
+)
+
+// ReportInstances takes a node's whole inventory, instance by instance: what
+// cannot be is counted and ignored, never a reason to refuse the rest. It
+// returns the machines that are known to be terminated, which the agent removes.
+func (r *Registry) ReportInstances(ctx context.Context, in muster.ReportInstancesInput) ([]string, int64, error) {
+	if err := in.Validate(); err != nil {
+		return nil, 0, err
+	}
+	var remove []string
+	revision, err := r.mutate(ctx, func(v View, w *Writes) error {
+		n := v.NodeByUID(in.UID)
+		switch {
+		case n == nil || !n.Live() || in.Incarnation > n.Incarnation:
+			return unknownNode(in.UID)
+		case in.Incarnation < n.Incarnation:
+			return superseded(n)
+		}
+		if u := v.use(n.UID); u.reportIncarnation == in.Incarnation && in.Sequence <= u.reportSequence {
+			remove = []string{}
+			return nil // a newer one has been applied
+		}
+		if images := sorted(in.Images); in.Images != nil && !slices.Equal(images, n.Images) {
+			n = n.Clone()
+			n.Images = images
+			w.Node(n, "its images changed")
+		}
+		w.mark(reportMark{uid: n.UID, incarnation: in.Incarnation, sequence: in.Sequence})
+		remove = r.applyReport(v, w, n, &in)
+		return nil
+	})
+	if err != nil {
+		return nil, 0, err
+	}
+	r.beats.stamp(in.UID, time.Now())
+	return remove, revision, nil
+}
+
+// applyReport brings a node's instances up to what its agent reports.
+func (r *Registry) applyReport(v View, w *Writes, n *muster.Node, in *muster.ReportInstancesInput) (remove []string) {
+	remove = []string{}
+	reported := map[muster.InstanceID]bool{}
+	strangers := map[string]bool{}
+	next := v.meta().sequences[muster.InstanceSequence]
+	for k := range in.Instances {
+		m := &in.Instances[k]
+		number, named := m.ID.Number()
+		if !named || m.Epoch != v.meta().epoch || number > v.meta().sequences[muster.InstanceSequence] {
+			strangers[m.Machine] = true
+			if r.meetStranger(v, w, n, m, next+1) {
+				next++
+			}
+			continue
+		}
+		i := v.Instance(m.ID)
+		switch {
+		case i == nil || i.Status == muster.Terminated:
+			remove = append(remove, m.Machine)
+		case i.NodeUID != n.UID:
+			r.ignore(n, m, "it belongs to another node")
+		default:
+			reported[i.ID] = true
+			r.observe(w, n, i, m)
+		}
+	}
+	for i := range v.InstancesOn(n.UID) {
+		switch {
+		case i.Status == muster.Unknown && !strangers[i.Machine]:
+			gone := i.Clone()
+			r.terminated(gone, "its node no longer has it")
+			w.Instance(gone, gone.StatusReason)
+		case !reported[i.ID] && in.Epoch == v.meta().epoch && in.AppliedRevision >= i.DesiredRevision:
+			r.miss(w, i)
+		}
+	}
+	return remove
+}
+
+func (r *Registry) ignore(n *muster.Node, m *muster.InstanceReportInput, why string) {
+	r.ignored.Add(1)
+	r.Logger.Warn("part of a report was ignored", "node", n.ID, "instance", m.ID, "generation", m.Generation, "status", m.Status, "reason", why)
+}
+
+// meetStranger keeps a machine that this registry knows nothing of as an
+// UNKNOWN instance with an id of its own. It returns whether it used the id.
+func (r *Registry) meetStranger(v View, w *Writes, n *muster.Node, m *muster.InstanceReportInput, id int64) bool {
+	for i := range v.InstancesOn(n.UID) {
+		if i.Machine == m.Machine && i.Status != muster.Terminated {
+			return false
+		}
+	}
+	w.Instance(&muster.Instance{
+		ID: muster.InstanceIDOf(id), Name: m.Machine, NodeUID: n.UID, Machine: m.Machine,
+		Type: typeOf(m), CPULimit: m.CPULimit, MemLimitMB: m.MemLimitMB, BaseImage: m.BaseImage,
+		Command: []string{}, EnvNames: []string{}, Labels: muster.Map{}, NodeSelector: muster.Map{}, Env: muster.Map{},
+		Status: muster.Unknown, StatusReason: "found on node " + string(n.ID) + "; this registry did not launch it",
+		Desired: muster.WantRunning, Generation: m.Generation, Addr: m.Addr, PID: m.PID,
+		Reserved: m.Status != muster.Stopped && m.Status != muster.Failed, CreatedAt: stamp(r.opts.Now()),
+	}, "found on a node")
+	return true
+}
+
+// typeOf is the smallest type that a stranger's limits fit into.
+func typeOf(m *muster.InstanceReportInput) muster.InstanceType {
+	types := muster.InstanceTypes()
+	for _, t := range types {
+		if m.CPULimit <= t.CPULimit && m.MemLimitMB <= t.MemLimitMB {
+			return t.Type
+		}
+	}
+	return types[len(types)-1].Type
+}
+
+// observe brings one instance up to what was reported of its present generation.
+func (r *Registry) observe(w *Writes, n *muster.Node, i *muster.Instance, m *muster.InstanceReportInput) {
+	switch {
+	case m.Generation < i.Generation || i.Status == muster.Terminating:
+		return // its agent has not come to what is desired yet
+	case m.Generation > i.Generation:
+		r.ignore(n, m, "its generation is from the future")
+		return
+	}
+	s := observed(i, m.Status)
+	if s == "" || !i.Status.MayBecome(s) {
+		r.ignore(n, m, "it is "+string(i.Status)+" here")
+		return
+	}
+	next := i.Clone()
+	next.Status = s
+	now := stamp(r.opts.Now())
+	switch s {
+	case muster.Running:
+		next.StatusReason, next.PID, next.Reserved = "", m.PID, true
+		if i.StartedAt == nil || i.Status != muster.Running {
+			next.StartedAt = &now
+		}
+	case muster.Stopped, muster.Failed:
+		next.StatusReason, next.PID, next.Reserved = m.Reason, nil, false
+		next.ExitCode, next.Output = m.ExitCode, m.Output
+		if i.Status != s {
+			next.EndedAt = &now
+		}
+	case muster.Provisioning, muster.Stopping:
+		next.Reserved = true
+	}
+	if !sameInstance(i, next) {
+		w.Instance(next, changeReason(next))
+	}
+}
+
+// observed is the status that a report gives an instance: one that is being
+// stopped stays so until it has ended, and has then been stopped however it
+// ended. "" is what cannot be.
+func observed(i *muster.Instance, reported muster.InstanceStatus) muster.InstanceStatus {
+	ended := reported == muster.Stopped || reported == muster.Failed
+	switch {
+	case i.Status == muster.Stopping && ended:
+		return muster.Stopped
+	case i.Status == muster.Stopping && (reported == muster.Running || reported == muster.Provisioning || reported == muster.Stopping):
+		return muster.Stopping
+	case i.Status == muster.Stopped && ended:
+		return muster.Stopped
+	case i.Status == muster.Running && reported == muster.Provisioning:
+		return muster.Running // starting again after the host's reboot
+	case ended || reported == muster.Running || reported == muster.Provisioning || reported == muster.Stopping:
+		return reported
+	}
+	return ""
+}
+
+func changeReason(i *muster.Instance) string {
+	if i.StatusReason != "" {
+		return i.StatusReason
+	}
+	return "reported by its node"
+}
+
+func sameInstance(a, b *muster.Instance) bool {
+	return a.Status == b.Status && a.StatusReason == b.StatusReason && a.Reserved == b.Reserved &&
+		equalPointees(a.PID, b.PID) && equalPointees(a.ExitCode, b.ExitCode) && a.Output == b.Output
+}
+
+func equalPointees(a, b *int) bool { return a == b || a != nil && b != nil && *a == *b }
+
+// miss draws the conclusion from an instance's absence in a report that has
+// applied what was desired of it.
+func (r *Registry) miss(w *Writes, i *muster.Instance) {
+	next := i.Clone()
+	switch i.Status {
+	case muster.Terminating:
+		r.terminated(next, "its node confirmed that it is gone")
+	case muster.Stopping:
+		now := stamp(r.opts.Now())
+		next.Status, next.StatusReason, next.EndedAt = muster.Stopped, "its node no longer has it", &now
+		next.Reserved, next.PID = false, nil
+	case muster.Provisioning, muster.Running, muster.Lost:
+		now := stamp(r.opts.Now())
+		next.Status, next.StatusReason, next.EndedAt = muster.Failed, "its node no longer has it", &now
+		next.Reserved, next.PID = false, nil
+	default:
+		return
+	}
+	w.Instance(next, next.StatusReason)
+}

@@ -1,0 +1,89 @@
+package registry
+
+import (
+	"fmt"
+
+	"github.com/muster-cloud/muster"
+)
+
+// Writes collects what a mutation wants written. Nothing happens to the state
+// before the committer has checked and applied the whole of it.
+type Writes struct{ steps []step }
+
+// step is one object's new state, or its end.
+type step struct {
+	node     *muster.Node
+	instance *muster.Instance
+	request  *muster.Request
+	reason   string
+	// desired says that the instance's node has something to do about it.
+	desired bool
+	deleted bool
+	report  *reportMark
+}
+
+// reportMark remembers the newest report of a node.
+type reportMark struct {
+	uid                   muster.NodeUID
+	incarnation, sequence int64
+}
+
+// Node puts a node: a copy that the caller made and does not touch again.
+func (w *Writes) Node(n *muster.Node, reason string) {
+	w.steps = append(w.steps, step{node: n, reason: reason})
+}
+
+// Instance puts an instance: a copy that the caller made and does not touch again.
+func (w *Writes) Instance(i *muster.Instance, reason string) {
+	w.steps = append(w.steps, step{instance: i, reason: reason})
+}
+
+// Assign puts an instance and moves its node's desired revision.
+func (w *Writes) Assign(i *muster.Instance, reason string) {
+	w.steps = append(w.steps, step{instance: i, reason: reason, desired: true})
+}
+
+// Forget ends the record of an instance.
+func (w *Writes) Forget(i *muster.Instance, reason string) {
+	w.steps = append(w.steps, step{instance: i, reason: reason, deleted: true})
+}
+
+// Request records a requestId.
+func (w *Writes) Request(r *muster.Request) { w.steps = append(w.steps, step{request: r}) }
+
+// forgetRequest drops a requestId from memory; the database has dropped it.
+func (w *Writes) forgetRequest(r *muster.Request) {
+	w.steps = append(w.steps, step{request: r, deleted: true})
+}
+
+func (w *Writes) mark(m reportMark) { w.steps = append(w.steps, step{report: &m}) }
+
+// check refuses the whole of w when one of its transitions is not legal. That
+// is a defect of a use case: callers' mistakes are refused by the use cases.
+func (w *Writes) check(v View) error {
+	nodes := map[muster.NodeUID]muster.NodeStatus{}
+	instances := map[muster.InstanceID]muster.InstanceStatus{}
+	for _, s := range w.steps {
+		switch {
+		case s.node != nil:
+			before, seen := nodes[s.node.UID]
+			if n := v.NodeByUID(s.node.UID); !seen && n != nil {
+				before = n.Status
+			}
+			if !before.MayBecome(s.node.Status) {
+				return fmt.Errorf("node %s may not go from %q to %q", s.node.ID, before, s.node.Status)
+			}
+			nodes[s.node.UID] = s.node.Status
+		case s.instance != nil && !s.deleted:
+			before, seen := instances[s.instance.ID]
+			if i := v.Instance(s.instance.ID); !seen && i != nil {
+				before = i.Status
+			}
+			if !before.MayBecome(s.instance.Status) {
+				return fmt.Errorf("instance %s may not go from %q to %q", s.instance.ID, before, s.instance.Status)
+			}
+			instances[s.instance.ID] = s.instance.Status
+		}
+	}
+	return nil
+}

@@ -7,11 +7,11 @@ import (
 	"github.com/muster-cloud/muster/graph/generated"
 )
 
-func (r *queryResolver) Instance(_ context.Context, id muster.InstanceID) (*muster.Instance, error) {
-	if err := muster.CheckID("id", string(id)); err != nil {
+func (r *queryResolver) Instance(_ context.Context, id string) (*muster.Instance, error) {
+	if err := muster.CheckID("id", id); err != nil {
 		return nil, err
 	}
-	return r.registry.Instance(id), nil
+	return r.registry.Instance(muster.InstanceID(id)), nil
 }
 
 func (r *queryResolver) Instances(_ context.Context, filter *muster.InstanceFilter, first *int, after *string) (*muster.InstanceConnection, error) {
@@ -39,7 +39,7 @@ func (r *mutationResolver) LaunchInstance(ctx context.Context, input muster.Laun
 }
 
 func (r *mutationResolver) StartInstance(ctx context.Context, input generated.StartInstanceInput) (*generated.StartInstancePayload, error) {
-	i, revision, err := r.registry.StartInstance(ctx, input.ID)
+	i, revision, err := r.registry.StartInstance(ctx, muster.InstanceID(input.ID))
 	if err != nil {
 		return nil, err
 	}
@@ -47,7 +47,7 @@ func (r *mutationResolver) StartInstance(ctx context.Context, input generated.St
 }
 
 func (r *mutationResolver) StopInstance(ctx context.Context, input generated.StopInstanceInput) (*generated.StopInstancePayload, error) {
-	i, revision, err := r.registry.StopInstance(ctx, input.ID)
+	i, revision, err := r.registry.StopInstance(ctx, muster.InstanceID(input.ID))
 	if err != nil {
 		return nil, err
 	}
@@ -55,7 +55,7 @@ func (r *mutationResolver) StopInstance(ctx context.Context, input generated.Sto
 }
 
 func (r *mutationResolver) RestartInstance(ctx context.Context, input generated.RestartInstanceInput) (*generated.RestartInstancePayload, error) {
-	i, revision, err := r.registry.RestartInstance(ctx, input.ID)
+	i, revision, err := r.registry.RestartInstance(ctx, muster.InstanceID(input.ID))
 	if err != nil {
 		return nil, err
 	}
@@ -63,7 +63,7 @@ func (r *mutationResolver) RestartInstance(ctx context.Context, input generated.
 }
 
 func (r *mutationResolver) TerminateInstance(ctx context.Context, input generated.TerminateInstanceInput) (*generated.TerminateInstancePayload, error) {
-	i, revision, err := r.registry.TerminateInstance(ctx, input.ID)
+	i, revision, err := r.registry.TerminateInstance(ctx, muster.InstanceID(input.ID))
 	if err != nil {
 		return nil, err
 	}

@@ -19,8 +19,8 @@ func (r *queryResolver) Nodes(_ context.Context, filter *muster.NodeFilter, firs
 	return r.registry.Nodes(filter, muster.PageInput{First: first, After: after})
 }
 
-func (r *queryResolver) Assignments(_ context.Context, uid muster.NodeUID, incarnation int64) (*muster.Assignments, error) {
-	return r.registry.Assignments(uid, incarnation)
+func (r *queryResolver) Assignments(_ context.Context, uid string, incarnation int64) (*muster.Assignments, error) {
+	return r.registry.Assignments(muster.NodeUID(uid), incarnation)
 }
 
 func (r *mutationResolver) RegisterNode(ctx context.Context, input muster.RegisterNodeInput) (*generated.RegisterNodePayload, error) {

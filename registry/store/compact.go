@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"time"
@@ -10,27 +11,21 @@ import (
 	"github.com/muster-cloud/muster"
 )
 
-// Retention says how much of the log is kept. Whichever limit is reached first
-// counts.
-type Retention struct {
-	Keep      int           // changes; default 100,000, negative: no limit
-	MaxAge    time.Duration // default 72 h, negative: no limit
-	Now       time.Time     // what MaxAge is counted from; default: now
-	BatchRows int           // changes looked at in one transaction; default 500
-}
+// The defaults of muster.Retention.
+const (
+	defaultKeep      = 100_000
+	defaultMaxAge    = 72 * time.Hour
+	defaultBatchRows = 500
+)
 
-func (r Retention) withDefaults() Retention {
-	if r.Keep == 0 {
-		r.Keep = 100_000
-	}
-	if r.MaxAge == 0 {
-		r.MaxAge = 72 * time.Hour
-	}
+func retention(r muster.Retention) muster.Retention {
+	r.Keep = cmp.Or(r.Keep, defaultKeep)
+	r.MaxAge = cmp.Or(r.MaxAge, defaultMaxAge)
 	if r.Now.IsZero() {
 		r.Now = time.Now()
 	}
 	if r.BatchRows <= 0 {
-		r.BatchRows = 500
+		r.BatchRows = defaultBatchRows
 	}
 	return r
 }
@@ -39,8 +34,8 @@ func (r Retention) withDefaults() Retention {
 // but for the newest change of each live object. It does so in small transactions
 // between which others may write, and goes on where one that was cut short left
 // off. It returns the floor and how many changes it deleted, also with an error.
-func (s *Store) Compact(ctx context.Context, r Retention) (floor muster.Position, deleted int64, err error) {
-	r = r.withDefaults()
+func (s *Store) Compact(ctx context.Context, r muster.Retention) (floor muster.Position, deleted int64, err error) {
+	r = retention(r)
 	c, err := s.raiseFloor(ctx, r)
 	if err != nil {
 		return c.floor(), 0, s.refused("compact the log", err)
@@ -57,7 +52,7 @@ func (s *Store) Compact(ctx context.Context, r Retention) (floor muster.Position
 
 // raiseFloor commits the floor before any row goes, so that nobody who checks it
 // can miss one.
-func (s *Store) raiseFloor(ctx context.Context, r Retention) (counter, error) {
+func (s *Store) raiseFloor(ctx context.Context, r muster.Retention) (counter, error) {
 	var c counter
 	var before int64
 	err := s.view(ctx, func(tx *gorm.DB) error {
@@ -84,7 +79,7 @@ func (s *Store) raiseFloor(ctx context.Context, r Retention) (counter, error) {
 
 // target returns where the floor should be: at the newest change that either
 // limit gives up.
-func target(tx *gorm.DB, c counter, r Retention) (int64, error) {
+func target(tx *gorm.DB, c counter, r muster.Retention) (int64, error) {
 	floor := c.Floor
 	if r.Keep > 0 {
 		floor = max(floor, c.Revision-int64(r.Keep))

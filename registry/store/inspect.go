@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net/url"
 	"os"
 
 	"github.com/mattn/go-sqlite3"
@@ -22,6 +23,9 @@ const applicationID = 0x6d737472
 // magic is how every SQLite database begins.
 const magic = "SQLite format 3\x00"
 
+// walSuffix is what the write-ahead log's name adds to the database's.
+const walSuffix = "-wal"
+
 // inspect looks at the database without the right to write to it, so that one
 // which is refused stays as it is. A missing one is fine.
 func (s *Store) inspect(ctx context.Context, known int64) error {
@@ -29,7 +33,7 @@ func (s *Store) inspect(ctx context.Context, known int64) error {
 	if empty || err != nil {
 		return err
 	}
-	db, err := sql.Open(sqlite.DriverName, s.historyDSN())
+	db, err := sql.Open(sqlite.DriverName, s.inspectDSN())
 	if err != nil {
 		return fmt.Errorf("open %s: %w", s.path(), err)
 	}
@@ -81,17 +85,29 @@ func (s *Store) begins() (empty bool, err error) {
 // noOrphan refuses to start anew beside a write-ahead log: SQLite would delete
 // it, and it holds commits.
 func (s *Store) noOrphan() error {
-	wal := s.path() + "-wal"
-	info, err := os.Stat(wal)
-	if errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() == 0 {
+	if !s.hasWAL() {
 		return nil
 	}
-	if err != nil {
-		return muster.Errorf(muster.Invalid, "%s cannot be read: %w; let this user read and write it", wal, err)
-	}
+	wal := s.path() + walSuffix
 	return muster.Errorf(muster.Conflict,
 		"%s is there without its database %s: put the database back beside it, or move it away to start with an empty registry",
 		wal, s.path())
+}
+
+// hasWAL reports whether there is a write-ahead log with something in it.
+func (s *Store) hasWAL() bool {
+	info, err := os.Stat(s.path() + walSuffix)
+	return err == nil && info.Size() > 0
+}
+
+// inspectDSN leaves no file behind: without a write-ahead log the database is all
+// there is, and as nobody else has the directory it does not change either.
+func (s *Store) inspectDSN() string {
+	params := url.Values{"mode": {"ro"}, "_query_only": {"on"}}
+	if !s.hasWAL() {
+		params.Set("immutable", "1")
+	}
+	return s.dsn(params)
 }
 
 type finding struct {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"sync/atomic"
 
 	"gorm.io/driver/sqlite"
@@ -28,7 +29,10 @@ type Store struct {
 	pools   []*sql.DB
 	traced  counting
 	self    identity
-	closed  atomic.Bool
+
+	closing  sync.Once
+	closed   atomic.Bool
+	closeErr error
 }
 
 // Open takes the data directory, makes or migrates the database in it and raises
@@ -85,22 +89,34 @@ func (s *Store) open(ctx context.Context) error {
 }
 
 // Close writes the log ahead back into the database and gives up the data
-// directory. It may be called more than once.
+// directory. It may be called more than once; each call waits for the end.
 func (s *Store) Close() error {
-	if s.closed.Swap(true) {
-		return nil
-	}
-	// Without it the next start would do the same work; nothing depends on it.
-	err := s.writer.Exec("PRAGMA optimize").Error
-	return errors.Join(err, s.release())
+	s.closing.Do(func() {
+		s.closed.Store(true)
+		s.closeErr = errors.Join(s.settleDown(), s.release())
+	})
+	return s.closeErr
 }
 
-// release closes what is open, readers first: the last connection to close
-// checkpoints, and it has to be one that may write.
+// settleDown leaves the database in one file. When somebody else is reading it,
+// it stays two, which the next start can read as well.
+func (s *Store) settleDown() error {
+	history, err := s.history.DB()
+	if err != nil {
+		return err
+	}
+	return errors.Join(
+		history.Close(),
+		s.writer.Exec("PRAGMA optimize").Error,
+		s.writer.Exec("PRAGMA wal_checkpoint(TRUNCATE)").Error,
+	)
+}
+
+// release closes all that is open.
 func (s *Store) release() error {
 	var errs []error
-	for i := len(s.pools) - 1; i >= 0; i-- {
-		errs = append(errs, s.pools[i].Close())
+	for _, pool := range s.pools {
+		errs = append(errs, pool.Close())
 	}
 	return errors.Join(append(errs, s.lock.Close())...)
 }
@@ -143,7 +159,6 @@ func (s *Store) writerDSN() string {
 		"_journal_mode":    {"WAL"},
 		"_synchronous":     {"FULL"},
 		"_foreign_keys":    {"on"},
-		"_cache_size":      {"-32000"}, // KiB
 		"_stmt_cache_size": {"64"},
 	})
 }

@@ -1,0 +1,53 @@
+package network
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/muster-cloud/muster"
+)
+
+// Check refuses a subnet that the node already has a route or an address in:
+// CONFLICT, naming it. Routes of the own bridge don't count, nor do default routes.
+func (n *Network) Check(subnet netip.Prefix) error {
+	subnet = subnet.Masked()
+	own := 0
+	if bridge, err := netlink.LinkByName(n.Bridge()); err == nil {
+		own = bridge.Attrs().Index
+	} else if !isNotFound(err) {
+		return fmt.Errorf("look for bridge %s: %w", n.Bridge(), err)
+	}
+	// All tables: policy routing, as VPNs use it, counts as well.
+	routes, err := netlink.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_TABLE)
+	if err != nil {
+		return fmt.Errorf("list routes: %w", err)
+	}
+	for _, route := range routes {
+		if own != 0 && route.LinkIndex == own || route.Dst == nil {
+			continue
+		}
+		addr, ok := netip.AddrFromSlice(route.Dst.IP)
+		bits, _ := route.Dst.Mask.Size()
+		// A VPN that takes all traffic spells the default route as two halves.
+		if dst := netip.PrefixFrom(addr.Unmap(), bits); ok && bits > 1 && dst.Overlaps(subnet) {
+			return muster.Errorf(muster.Conflict,
+				"the network %s of this node's instances overlaps its route %s: give the cluster another one with --instance-network, or remove the route",
+				subnet, describe(dst, route))
+		}
+	}
+	return nil
+}
+
+func describe(dst netip.Prefix, route netlink.Route) string {
+	text := dst.String()
+	if route.Gw != nil {
+		text += " via " + route.Gw.String()
+	}
+	if link, err := netlink.LinkByIndex(route.LinkIndex); err == nil {
+		text += " dev " + link.Attrs().Name
+	}
+	return text
+}

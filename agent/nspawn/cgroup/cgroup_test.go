@@ -1,0 +1,201 @@
+package cgroup_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/muster-cloud/muster"
+	"github.com/muster-cloud/muster/agent/nspawn/cgroup"
+)
+
+// host is a fake procfs and group file system.
+func host(t *testing.T, groups, mounts string) (proc, root string) {
+	t.Helper()
+	proc, root = t.TempDir(), t.TempDir()
+	put(t, filepath.Join(proc, "self/cgroup"), groups)
+	put(t, filepath.Join(proc, "self/mountinfo"), strings.ReplaceAll(mounts, "ROOT", root))
+	return proc, root
+}
+
+func put(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+const (
+	hybridGroups = "9:name=systemd:/\n8:pids:/\n4:memory:/own/deep\n3:cpuset:/\n2:cpu,cpuacct:/\n0::/\n"
+	hybridMounts = `30 1 0:1 / / rw - ext4 /dev/vda rw
+31 1 0:26 / ROOT/cpu rw,relatime shared:9 - cgroup cgroup rw,cpu,cpuacct
+32 1 0:27 / ROOT/memory rw,relatime - cgroup cgroup rw,memory
+33 1 0:28 / ROOT/pids rw,relatime - cgroup cgroup rw,pids
+34 1 0:29 / ROOT/systemd rw,relatime - cgroup cgroup rw,xattr,name=systemd
+35 1 0:30 / ROOT/unified rw,relatime - cgroup2 cgroup2 rw
+36 1 0:31 / ROOT/cpuset rw,relatime - cgroup cgroup rw,cpuset
+37 1 0:27 / ROOT/memory-again rw,relatime - cgroup cgroup rw,memory
+`
+	v2Mounts = "30 1 0:1 /agent.slice ROOT rw - cgroup2 none rw,nsdelegate\n"
+)
+
+func TestFind_Hierarchies(t *testing.T) {
+	for name, c := range map[string]struct {
+		groups, mounts string
+		want           map[string]string
+	}{
+		"hybrid": {hybridGroups, hybridMounts, map[string]string{
+			"cpu": "cpu/m/i", "memory": "memory/own/deep/m/i", "pids": "pids/m/i", "name=systemd": "systemd/m/i", "": "unified/m/i",
+		}},
+		"v2, mounted at a group": {"0::/agent.slice/agent.service\n", v2Mounts, map[string]string{"": "agent.service/m/i"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			proc, root := host(t, c.groups, c.mounts)
+			put(t, filepath.Join(root, "agent.service/cgroup.controllers"), "cpuset cpu io memory pids\n")
+			own, err := cgroup.Find(proc)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := own.Group("m/i").Dirs
+			if len(got) != len(c.want) {
+				t.Errorf("directories %v, want %v", got, c.want)
+			}
+			for controller, dir := range c.want {
+				if got[controller] != filepath.Join(root, dir) {
+					t.Errorf("%q is at %s, want %s", controller, got[controller], dir)
+				}
+			}
+		})
+	}
+}
+
+func TestFind_SaysWhatIsMissing(t *testing.T) {
+	for name, c := range map[string]struct{ groups, mounts, controllers, message string }{
+		"nothing mounted":     {"0::/\n", "", "", "no cgroup hierarchy is mounted"},
+		"v1 without pids":     {hybridGroups, strings.ReplaceAll(hybridMounts, "pids", "blkio"), "", "the cgroup controller pids is mounted nowhere"},
+		"v2 without a memory": {"0::/\n", v2Mounts, "cpu pids", "has no controller memory: run the agent as a unit with Delegate=yes"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			proc, root := host(t, c.groups, c.mounts)
+			put(t, filepath.Join(root, "cgroup.controllers"), c.controllers)
+			_, err := cgroup.Find(proc)
+			if muster.CodeOf(err) != muster.Unavailable || !strings.Contains(err.Error(), c.message) {
+				t.Errorf("find: %v, want UNAVAILABLE: %s", err, c.message)
+			}
+		})
+	}
+}
+
+// TestGroup_V2 writes to a fake tree: no test machine of ours has the controllers in cgroup2.
+func TestGroup_V2(t *testing.T) {
+	proc, root := host(t, "0::/agent.slice\n", v2Mounts)
+	put(t, filepath.Join(root, "cgroup.controllers"), "cpu memory pids")
+	for _, file := range []string{"cgroup.subtree_control", "m/cgroup.subtree_control", "m/i/cpu.max", "m/i/memory.max", "m/i/pids.max", "m/i/cgroup.procs"} {
+		put(t, filepath.Join(root, file), "")
+	}
+	put(t, filepath.Join(root, "m/i/memory.events"), "low 0\noom 3\noom_kill 2\n")
+	own, err := cgroup.Find(proc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := own.Group("m/i")
+	limits := cgroup.Limits{CPUPercent: 25, MemoryMB: 128, Processes: 99}
+	for _, step := range []func() error{
+		g.Create, func() error { return g.LimitSpace(limits) }, func() error { return g.LimitCPU(limits) },
+		func() error { return g.Join(4711) }, func() error { return g.Verify(limits) },
+	} {
+		if err := step(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for file, want := range map[string]string{
+		"cgroup.subtree_control": "+cpu +memory +pids", "m/cgroup.subtree_control": "+cpu +memory +pids",
+		"m/i/cpu.max": "25000 100000", "m/i/memory.max": "134217728", "m/i/pids.max": "99", "m/i/cgroup.procs": "4711",
+	} {
+		if got, err := os.ReadFile(filepath.Join(root, file)); err != nil || string(got) != want {
+			t.Errorf("%s is %q, %v, want %q", file, got, err, want)
+		}
+	}
+	if has, err := g.Has(4711); err != nil || !has || !g.OutOfMemory() {
+		t.Errorf("has the process: %v, %v; out of memory: %v", has, err, g.OutOfMemory())
+	}
+	put(t, filepath.Join(root, "m/i/memory.max"), "max\n")
+	if err := g.Verify(limits); err == nil || !strings.Contains(err.Error(), `the memory limit does not bind`) {
+		t.Errorf("verify: %v, want it to name the memory limit", err)
+	}
+}
+
+func TestGroup_OnThisHost(t *testing.T) {
+	own, err := cgroup.Find("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	parent := own.Group(fmt.Sprintf("muster-test-cg%d", os.Getpid()))
+	written, err := json.Marshal(own.Group(fmt.Sprintf("muster-test-cg%d/i", os.Getpid())))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var g cgroup.Group
+	if err := json.Unmarshal(written, &g); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := parent.Remove(); err != nil {
+			t.Error(err)
+		}
+	})
+	limits := cgroup.Limits{CPUPercent: 50, MemoryMB: 64, Processes: 20}
+	for _, step := range []func() error{
+		g.Kill, g.Remove, g.Create, g.Create,
+		func() error { return g.LimitSpace(limits) }, func() error { return g.LimitCPU(limits) }, func() error { return g.Verify(limits) },
+	} {
+		if err := step(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", "read line; sleep 60 & sleep 60 & wait")
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Join(cmd.Process.Pid); err != nil {
+		t.Error(err)
+	}
+	if has, err := g.Has(cmd.Process.Pid); err != nil || !has {
+		t.Errorf("has the process: %v, %v", has, err)
+	}
+	if has, err := g.Has(os.Getpid()); err != nil || has {
+		t.Errorf("has the test: %v, %v", has, err)
+	}
+	if _, err := fmt.Fprintln(stdin); err != nil {
+		t.Error(err)
+	}
+	if err := g.Kill(); err != nil {
+		t.Error(err)
+	}
+	if err := cmd.Wait(); err == nil || err.Error() != "signal: killed" {
+		t.Errorf("the process ended with %v", err)
+	}
+	if pids, err := g.Processes(); err != nil || len(pids) != 0 {
+		t.Errorf("left: %v, %v", pids, err)
+	}
+	if err := g.Remove(); err != nil {
+		t.Error(err)
+	}
+	for _, dir := range g.Dirs {
+		if _, err := os.Stat(dir); err == nil {
+			t.Errorf("left: %s", dir)
+		}
+	}
+	parent.RemoveEmpty()
+}

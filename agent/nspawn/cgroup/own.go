@@ -1,0 +1,130 @@
+package cgroup
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/muster-cloud/muster"
+)
+
+// unified is the key of the cgroup2 hierarchy, whose lines name no controller.
+const unified = ""
+
+// controllers are what limits need.
+func controllers() []string { return []string{"cpu", "memory", "pids"} }
+
+// Own is where the process is in each hierarchy that matters.
+type Own struct {
+	dirs map[string]string
+	v2   bool
+}
+
+// Find reads the process's own groups from proc, a mounted procfs; empty means /proc.
+// It is UNAVAILABLE when a controller that limits need is in no hierarchy.
+func Find(proc string) (*Own, error) {
+	if proc == "" {
+		proc = "/proc"
+	}
+	// Whole files at once: read line by line, they change under the reader when the process moves.
+	groups, err := os.ReadFile(filepath.Join(proc, "self/cgroup"))
+	if err != nil {
+		return nil, fmt.Errorf("own groups: %w", err)
+	}
+	mounts, err := os.ReadFile(filepath.Join(proc, "self/mountinfo"))
+	if err != nil {
+		return nil, fmt.Errorf("mounts: %w", err)
+	}
+	own := &Own{dirs: map[string]string{}}
+	points := mountPoints(string(mounts))
+	for line := range strings.Lines(string(groups)) {
+		fields := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		if len(fields) != 3 {
+			continue
+		}
+		for _, controller := range strings.Split(fields[1], ",") {
+			if point, ok := points[controller]; ok {
+				own.dirs[controller] = point.dir(fields[2])
+			}
+		}
+	}
+	return own, own.check()
+}
+
+// check decides between v1 (or hybrid) and v2, by where the memory controller is.
+func (o *Own) check() error {
+	need := controllers()
+	has := func(controller string) bool { return o.dirs[controller] != "" }
+	if slices.ContainsFunc(need, has) {
+		for _, controller := range need {
+			if !has(controller) {
+				return muster.Errorf(muster.Unavailable, "the cgroup controller %s is mounted nowhere: mount it below /sys/fs/cgroup", controller)
+			}
+		}
+		return nil
+	}
+	if !has(unified) {
+		return muster.Errorf(muster.Unavailable, "no cgroup hierarchy is mounted: mount -t cgroup2 none /sys/fs/cgroup")
+	}
+	o.v2 = true
+	text, err := os.ReadFile(filepath.Join(o.dirs[unified], "cgroup.controllers"))
+	if err != nil {
+		return fmt.Errorf("controllers of the own group: %w", err)
+	}
+	for _, controller := range need {
+		if !slices.Contains(strings.Fields(string(text)), controller) {
+			return muster.Errorf(muster.Unavailable, "the agent's cgroup %s has no controller %s: run the agent as a unit with Delegate=yes", o.dirs[unified], controller)
+		}
+	}
+	return nil
+}
+
+// Group returns a group below the own ones. It makes nothing.
+func (o *Own) Group(name string) Group {
+	g := Group{V2: o.v2, Base: o.dirs[unified], Dirs: map[string]string{}}
+	for controller, dir := range o.dirs {
+		g.Dirs[controller] = filepath.Join(dir, name)
+	}
+	return g
+}
+
+type mountPoint struct{ root, path string }
+
+// dir translates a path of /proc/self/cgroup to the file system.
+func (m mountPoint) dir(group string) string {
+	if m.root != "/" {
+		group = strings.TrimPrefix(group, m.root)
+	}
+	return filepath.Join(m.path, group)
+}
+
+// mountPoints returns where each hierarchy of interest is mounted first.
+func mountPoints(mountinfo string) map[string]mountPoint {
+	points := map[string]mountPoint{}
+	note := func(controller string, point mountPoint) {
+		if _, ok := points[controller]; !ok {
+			points[controller] = point
+		}
+	}
+	for line := range strings.Lines(mountinfo) {
+		before, after, ok := strings.Cut(line, " - ")
+		mount, kind := strings.Fields(before), strings.Fields(after)
+		if !ok || len(mount) < 5 || len(kind) < 3 {
+			continue
+		}
+		point := mountPoint{root: mount[3], path: mount[4]}
+		switch kind[0] {
+		case "cgroup2":
+			note(unified, point)
+		case "cgroup":
+			for _, option := range strings.Split(kind[2], ",") {
+				if slices.Contains(controllers(), option) || option == "name=systemd" {
+					note(option, point)
+				}
+			}
+		}
+	}
+	return points
+}

@@ -1,0 +1,123 @@
+package registry_test
+
+import (
+	"testing"
+
+	"github.com/muster-cloud/muster"
+)
+
+func TestReportInstances_PayloadThatEnds(t *testing.T) {
+	w := open(t, setup{})
+	n := w.join(t, "n1", 2, 1024)
+	i := w.launch(t, launch(muster.Nano))
+	seven := 7
+	_, _, err := w.ReportInstances(ctx, muster.ReportInstancesInput{
+		UID: n.UID, Incarnation: 1, Sequence: 1, Epoch: w.ServerInfo().Epoch, AppliedRevision: w.DesiredRevision(n),
+		Instances: []muster.InstanceReportInput{{
+			Machine: i.Machine, Epoch: w.ServerInfo().Epoch, ID: i.ID, Generation: 1, Status: muster.Failed,
+			Reason: "exited with status 7", ExitCode: &seven, Output: "no such file\n\x00\xff",
+		}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := wantStatus(t, w, i.ID, muster.Failed)
+	if *got.ExitCode != 7 || got.StatusReason != "exited with status 7" || got.Output != "no such file\n\uFFFD\uFFFD" || got.Reserved {
+		t.Errorf("got %+v", got)
+	}
+	a, err := w.Assignments(n.UID, 1)
+	if err != nil || !a.Instances[0].Ended {
+		t.Errorf("the agent would start it again: %+v, %v", a, err)
+	}
+}
+
+func TestReportInstances_AbsenceIsNotEvidence(t *testing.T) {
+	w := open(t, setup{})
+	n := w.join(t, "n1", 2, 1024)
+	i := w.launch(t, launch(muster.Nano))
+	absent := func(sequence, applied int64, epoch string) {
+		t.Helper()
+		if _, _, err := w.ReportInstances(ctx, muster.ReportInstancesInput{
+			UID: n.UID, Incarnation: 1, Sequence: sequence, Epoch: epoch, AppliedRevision: applied,
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	epoch := w.ServerInfo().Epoch
+	absent(1, i.DesiredRevision-1, epoch)
+	wantStatus(t, w, i.ID, muster.Provisioning)
+	absent(2, i.DesiredRevision, "another")
+	wantStatus(t, w, i.ID, muster.Provisioning)
+	absent(3, i.DesiredRevision, epoch)
+	wantStatus(t, w, i.ID, muster.Failed)
+}
+
+func TestReportInstances_OlderIsIgnored(t *testing.T) {
+	w := open(t, setup{})
+	n := w.join(t, "n1", 2, 1024)
+	i := w.launch(t, launch(muster.Nano))
+	w.report(t, n, 5, map[muster.InstanceID]muster.InstanceStatus{i.ID: muster.Running})
+	w.report(t, n, 4, nil)
+	wantStatus(t, w, i.ID, muster.Running)
+}
+
+func TestReportInstances_ImpossibleIsCountedNotRefused(t *testing.T) {
+	w := open(t, setup{})
+	n := w.join(t, "n1", 2, 1024)
+	bad, good := w.launch(t, launch(muster.Nano)), w.launch(t, launch(muster.Nano))
+	w.report(t, n, 1, map[muster.InstanceID]muster.InstanceStatus{bad.ID: muster.Stopped, good.ID: muster.Running})
+	w.report(t, n, 2, map[muster.InstanceID]muster.InstanceStatus{bad.ID: muster.Running, good.ID: muster.Stopped})
+	wantStatus(t, w, bad.ID, muster.Stopped)
+	wantStatus(t, w, good.ID, muster.Stopped)
+	if got := w.Stats().Ignored; got != 1 {
+		t.Errorf("%d parts ignored, want 1", got)
+	}
+}
+
+func TestReportInstances_TerminatedMachinesAreNamed(t *testing.T) {
+	w := open(t, setup{})
+	n := w.join(t, "n1", 2, 1024)
+	i := w.launch(t, launch(muster.Nano))
+	if _, _, err := w.TerminateInstance(ctx, i.ID); err != nil {
+		t.Fatal(err)
+	}
+	w.report(t, n, 1, nil)
+	if remove := w.report(t, n, 2, map[muster.InstanceID]muster.InstanceStatus{i.ID: muster.Running}); len(remove) != 1 || remove[0] != i.Machine {
+		t.Errorf("remove %v, want %s", remove, i.Machine)
+	}
+}
+
+func TestReportInstances_StrangersAreKept(t *testing.T) {
+	w := open(t, setup{})
+	n := w.join(t, "n1", 2, 1024)
+	known := w.launch(t, launch(muster.Nano))
+	stranger := muster.InstanceReportInput{
+		Machine: "ffffff-i-9-1", Epoch: "0123456789abcdef", ID: "i-9", Generation: 1, Status: muster.Running, CPULimit: 50, MemLimitMB: 256, BaseImage: "minimal",
+	}
+	report := func(sequence int64, instances ...muster.InstanceReportInput) []string {
+		t.Helper()
+		remove, _, err := w.ReportInstances(ctx, muster.ReportInstancesInput{UID: n.UID, Incarnation: 1, Sequence: sequence, Epoch: w.ServerInfo().Epoch, Instances: instances})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return remove
+	}
+	for sequence := range int64(3) {
+		if remove := report(sequence+1, stranger); len(remove) != 0 {
+			t.Fatalf("a stranger is to be removed: %v", remove)
+		}
+	}
+	got := wantStatus(t, w, "i-2", muster.Unknown)
+	if got.Machine != "ffffff-i-9-1" || got.Type != muster.Micro || !got.Reserved {
+		t.Errorf("stranger %+v", got)
+	}
+	if held := w.Allocated(n); held.MemoryMB != 128+256 || held.Instances != 2 {
+		t.Errorf("allocated %+v: the stranger has to count", held)
+	}
+	wantStatus(t, w, known.ID, muster.Provisioning)
+	if next := w.launch(t, launch(muster.Nano)); next.ID != "i-3" {
+		t.Errorf("next id %s, want i-3", next.ID)
+	}
+	report(4)
+	wantStatus(t, w, "i-2", muster.Terminated)
+}

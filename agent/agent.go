@@ -1,0 +1,213 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/muster-cloud/muster"
+	"github.com/muster-cloud/muster/agent/driver"
+)
+
+// DefaultListen is where an agent takes nudges by default.
+const DefaultListen = "127.0.0.1:8080"
+
+// Options are the settings of an Agent. Driver, Registry and StateDir have to be
+// there; all else works as it is.
+type Options struct {
+	Driver   driver.Driver // runs the machines
+	Registry Registry      // such as a *client.Client
+	StateDir string        // of this agent alone; made if need be
+
+	ID        muster.NodeID   // default the hostname
+	Listen    string          // address and port for nudges; default DefaultListen
+	Listener  net.Listener    // instead of listening on Listen; Run closes it; default none
+	Advertise string          // the IP that the node is reached at; default that of Listen
+	CPUs      int             // offered to instances; default the host's
+	MemoryMB  int             // offered to instances, MiB; default the host's less a tenth, at least 256
+	Role      muster.NodeRole // default COMPUTE
+	Labels    muster.Map      // default none
+	Version   string          // of the agent; default empty
+	BootID    string          // of the host's present boot; default from /proc
+	Grace     time.Duration   // that a payload has to stop in before force; default 10 s
+	Parallel  int             // launches, stops and removals at once; default 4
+	Interval  time.Duration   // between beats until the registry says; default 10 s
+	Logger    *slog.Logger    // default none
+
+	hostname string
+}
+
+// Agent is the process on a node. See the package's documentation.
+type Agent struct {
+	o Options
+
+	fetchDue, passDue, reportDue, registerDue signal
+
+	mu    sync.Mutex
+	state state
+}
+
+// state is what the agent's loops share. Everything in it is guarded by mu.
+type state struct {
+	file       *identityFile // nil before Run
+	addr       string        // that the node registers with
+	port       int
+	registered bool // the registry knows this incarnation, as far as the agent knows
+	interval   time.Duration
+	desired    *muster.Assignments          // as fetched last; nil before
+	busy       map[string]step              // what is being done, by disk
+	failed     map[string]string            // why a launch could not be tried, by machine
+	remove     map[string]bool              // machines that the registry named as terminated
+	revive     map[string]bool              // machines to start again; see identity.Revive
+	accepted   *muster.ReportInstancesInput // the newest report that the registry took
+	sequence   int64
+}
+
+// New returns an agent that does nothing yet. INVALID: something that has to be
+// there is missing.
+func New(o Options) (*Agent, error) {
+	switch {
+	case o.Driver == nil:
+		return nil, muster.InvalidField("driver", "an agent needs one to run machines")
+	case o.Registry == nil:
+		return nil, muster.InvalidField("registry", "an agent needs one to register with")
+	case o.StateDir == "":
+		return nil, muster.InvalidField("stateDir", "an agent needs a directory to remember itself in: give one with --data")
+	}
+	if o.Listen == "" {
+		o.Listen = DefaultListen
+	}
+	if o.Role == "" {
+		o.Role = muster.Compute
+	}
+	if o.Grace <= 0 {
+		o.Grace = 10 * time.Second
+	}
+	if o.Parallel <= 0 {
+		o.Parallel = 4
+	}
+	if o.Interval <= 0 {
+		o.Interval = 10 * time.Second
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if err := o.fill(); err != nil {
+		return nil, err
+	}
+	return &Agent{
+		o:        o,
+		fetchDue: newSignal(), passDue: newSignal(), reportDue: newSignal(), registerDue: newSignal(),
+		state: state{
+			interval: o.Interval,
+			busy:     map[string]step{}, failed: map[string]string{},
+			remove: map[string]bool{}, revive: map[string]bool{},
+		},
+	}, nil
+}
+
+// Run is the agent at work, once. It returns nil when ctx ends, and an error
+// when the agent cannot start or must not go on: SUPERSEDED, DUPLICATE_IDENTITY,
+// or FORBIDDEN from the registry, and at its first registration whatever its
+// settings cause. The machines run on in any case.
+func (a *Agent) Run(ctx context.Context) error {
+	file, err := openIdentity(a.o.StateDir)
+	if err != nil {
+		return err
+	}
+	defer file.close()
+	if err := a.begin(ctx, file); err != nil {
+		return err
+	}
+	listener := a.o.Listener
+	if listener == nil {
+		if listener, err = new(net.ListenConfig).Listen(ctx, "tcp", a.o.Listen); err != nil {
+			return fmt.Errorf("listen for nudges: %w; stop what uses the port, or give another with --listen", err)
+		}
+	}
+	defer func() { _ = listener.Close() }()
+	addr, port, err := a.o.reachedAt(listener.Addr())
+	if err != nil {
+		return err
+	}
+	a.mu.Lock()
+	a.state.addr, a.state.port = addr, port
+	a.mu.Unlock()
+
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return a.serve(ctx, listener) })
+	group.Go(func() error { return a.beat(ctx) })
+	group.Go(func() error { return a.fetch(ctx) })
+	group.Go(func() error { return a.report(ctx) })
+	group.Go(func() error { return a.watch(ctx) })
+	group.Go(func() error { return a.reconcile(ctx) })
+	return group.Wait()
+}
+
+// begin starts a new incarnation and remembers what the host's restart or the
+// last agent's end cut off.
+func (a *Agent) begin(ctx context.Context, file *identityFile) error {
+	machines, err := a.o.Driver.List(ctx)
+	if err != nil {
+		return fmt.Errorf("list the machines that are here: %w", err)
+	}
+	err = file.update(func(is *identity) {
+		restarted := is.BootID != "" && is.BootID != a.o.BootID
+		is.Incarnation++
+		is.BootID = a.o.BootID
+		is.Revive = toRevive(machines, is.Revive, restarted)
+	})
+	if err != nil {
+		return err
+	}
+	is := file.read()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.state.file = file
+	for _, machine := range is.Revive {
+		a.state.revive[machine] = true
+	}
+	a.o.Logger.Info("the agent begins", "node", a.o.ID, "incarnation", is.Incarnation, "machines", len(machines), "revive", len(is.Revive))
+	return nil
+}
+
+// toRevive selects the machines that did not end by themselves.
+func toRevive(machines []driver.Status, before []string, restarted bool) []string {
+	known := map[string]bool{}
+	for _, machine := range before {
+		known[machine] = true
+	}
+	var revive []string
+	for _, m := range machines {
+		cut := m.State == driver.Preparing || m.State == driver.Exited && (restarted || known[m.Spec.Machine])
+		if cut {
+			revive = append(revive, m.Spec.Machine)
+		}
+	}
+	return revive
+}
+
+// identity is what the agent knows of itself; ok is false before Run.
+func (a *Agent) identity() (is identity, ok bool) {
+	a.mu.Lock()
+	file := a.state.file
+	a.mu.Unlock()
+	if file == nil {
+		return identity{}, false
+	}
+	return file.read(), true
+}
+
+// watch looks at the machines whenever the driver says that one may have changed.
+func (a *Agent) watch(ctx context.Context) error {
+	for range a.o.Driver.Watch(ctx) {
+		a.passDue.raise()
+		a.reportDue.raise()
+	}
+	return nil
+}

@@ -1,0 +1,83 @@
+package agent
+
+import (
+	"context"
+
+	"github.com/muster-cloud/muster"
+)
+
+// fetch asks for the assignments whenever they may have changed. What arrives
+// replaces what was there, whether its revision is higher or not.
+func (a *Agent) fetch(ctx context.Context) error {
+	p := newPauses()
+	for a.fetchDue.wait(ctx) {
+		err := a.fetchOnce(ctx)
+		switch {
+		case err == nil:
+			p.reset()
+			continue
+		case ctx.Err() != nil:
+			return nil
+		case final(err):
+			return err
+		case muster.CodeOf(err) == muster.UnknownNode:
+			a.unknown() // the registration will fetch
+			continue
+		}
+		pause := p.next(a.interval())
+		a.o.Logger.Warn("the assignments could not be fetched", "node", a.o.ID, "err", err, "again_in", pause)
+		if !sleep(ctx, pause, nil) {
+			return nil
+		}
+		a.fetchDue.raise()
+	}
+	return nil
+}
+
+func (a *Agent) fetchOnce(ctx context.Context) error {
+	is, _ := a.identity()
+	if is.UID == "" || !a.isRegistered() {
+		return nil // the registration will fetch
+	}
+	desired, err := a.o.Registry.Assignments(ctx, is.UID, is.Incarnation)
+	if err != nil {
+		return err
+	}
+	a.mu.Lock()
+	before := a.state.desired
+	a.state.desired = desired
+	a.pruneLocked()
+	a.mu.Unlock()
+	if before == nil || before.Epoch != desired.Epoch || before.DesiredRevision != desired.DesiredRevision {
+		a.o.Logger.Info("the desired state moved", "node", a.o.ID, "revision", desired.DesiredRevision, "instances", len(desired.Instances))
+	}
+	a.passDue.raise()
+	a.reportDue.raise()
+	return nil
+}
+
+// pruneLocked forgets the failures of machines that are not wanted any more.
+func (a *Agent) pruneLocked() {
+	wanted := map[string]bool{}
+	for _, w := range a.state.desired.Instances {
+		wanted[w.Machine] = true
+	}
+	for machine := range a.state.failed {
+		if !wanted[machine] {
+			delete(a.state.failed, machine)
+		}
+	}
+}
+
+// named takes the machines that the registry named as terminated.
+func (a *Agent) named(machines []string) {
+	if len(machines) == 0 {
+		return
+	}
+	a.mu.Lock()
+	for _, machine := range machines {
+		a.state.remove[machine] = true
+	}
+	a.mu.Unlock()
+	a.passDue.raise()
+}

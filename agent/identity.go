@@ -1,0 +1,108 @@
+package agent
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"syscall"
+
+	"github.com/google/renameio/v2"
+
+	"github.com/muster-cloud/muster"
+)
+
+// identity is what an agent has to remember across its starts.
+type identity struct {
+	UID         muster.NodeUID `json:"uid"`        // issued by the registry; empty before the first registration
+	ClusterUID  string         `json:"clusterUid"` // of the registry that issued it
+	Epoch       string         `json:"epoch"`      // the history that it was last in
+	Incarnation int64          `json:"incarnation"`
+	BootID      string         `json:"bootId"`
+	// Revive are the machines that ended without their own doing, when the host
+	// restarted or a launch was interrupted, and have not been started again yet.
+	Revive []string `json:"revive,omitempty"`
+}
+
+// identityFile keeps an identity on disk; the directory is locked while it is open.
+type identityFile struct {
+	path string
+	lock *os.File
+
+	writing sync.Mutex // held while the disk is written; readers don't wait for that
+	mu      sync.Mutex
+	now     identity
+}
+
+// openIdentity locks the state directory, which it makes if need be, and reads
+// what is there. CONFLICT: another agent holds it.
+func openIdentity(dir string) (*identityFile, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("make the agent's state directory: %w", err)
+	}
+	lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open the lock of the agent's state directory: %w", err)
+	}
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		_ = lock.Close()
+		return nil, muster.Errorf(muster.Conflict, "another agent uses the state directory %s (%w): stop it, or give this one another directory", dir, err)
+	}
+	f := &identityFile{path: filepath.Join(dir, "agent.json"), lock: lock}
+	text, err := os.ReadFile(f.path)
+	if err == nil {
+		err = json.Unmarshal(text, &f.now)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		_ = lock.Close()
+		return nil, fmt.Errorf("read the agent's identity %s: %w; remove the file to join as a new node", f.path, err)
+	}
+	return f, nil
+}
+
+// close gives the directory free.
+func (f *identityFile) close() { _ = f.lock.Close() }
+
+func (f *identityFile) read() identity {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	is := f.now
+	is.Revive = slices.Clone(is.Revive)
+	return is
+}
+
+// update changes the identity, on disk first.
+func (f *identityFile) update(change func(*identity)) error {
+	f.writing.Lock()
+	defer f.writing.Unlock()
+	next := f.read()
+	change(&next)
+	text, err := json.MarshalIndent(next, "", "  ")
+	if err != nil {
+		return fmt.Errorf("write the agent's identity: %w", err)
+	}
+	// renameio syncs the file but not the directory, and an incarnation must not go back.
+	if err := renameio.WriteFile(f.path, append(text, '\n'), 0o600); err != nil {
+		return fmt.Errorf("write the agent's identity: %w", err)
+	}
+	if err := syncDir(filepath.Dir(f.path)); err != nil {
+		return fmt.Errorf("write the agent's identity: %w", err)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.now = next
+	return nil
+}
+
+func syncDir(path string) error {
+	dir, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = dir.Close() }()
+	return dir.Sync()
+}

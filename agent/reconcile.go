@@ -1,0 +1,285 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/muster-cloud/muster"
+	"github.com/muster-cloud/muster/agent/driver"
+)
+
+const (
+	// launchLimit and removeLimit bound one try of a driver.
+	launchLimit = 2 * time.Minute
+	removeLimit = time.Minute
+	// finishLimit is how long the end of the agent waits for what it is doing.
+	finishLimit = 10 * time.Second
+	// longestWait bounds the pauses between tries, stepPause is that after a step that failed.
+	longestWait = 10 * time.Second
+	stepPause   = 2 * time.Second
+)
+
+// Relauncher is a driver's optional ability to start a machine that has Exited
+// again, as the same generation on its own disk: after the host has restarted.
+// Without it such a machine is FAILED until somebody starts it.
+type Relauncher interface {
+	Relaunch(ctx context.Context, machine string) (driver.Status, error)
+}
+
+// reconcile compares what is wanted with what is there and does the next step
+// at each place, one at a time there, until both agree. It returns once all
+// steps are over.
+func (a *Agent) reconcile(ctx context.Context) error {
+	// What is begun is finished if it can be soon, so that no half-made machine is left.
+	working, abandon := context.WithCancel(context.WithoutCancel(ctx))
+	defer abandon()
+	var steps sync.WaitGroup
+	slots := make(chan struct{}, a.o.Parallel)
+	p := newPauses()
+	for a.passDue.wait(ctx) {
+		due, err := a.pass(ctx)
+		if err != nil {
+			pause := p.next(longestWait)
+			a.o.Logger.Warn("the machines could not be listed", "node", a.o.ID, "err", err, "again_in", pause)
+			if sleep(ctx, pause, nil) {
+				a.passDue.raise()
+			}
+			continue
+		}
+		p.reset()
+		for disk, s := range due {
+			steps.Go(func() { a.work(ctx, working, slots, disk, s) })
+		}
+	}
+	over := make(chan struct{})
+	go func() { steps.Wait(); close(over) }()
+	select {
+	case <-over:
+	case <-time.After(finishLimit):
+		abandon()
+		<-over
+	}
+	return nil
+}
+
+// pass looks at every place and returns the steps that are due; their disks are
+// busy from then on.
+func (a *Agent) pass(ctx context.Context) (map[string]step, error) {
+	a.mu.Lock()
+	wasBusy := maps.Clone(a.state.busy) // before listing: what ends meanwhile was not seen as it is
+	a.mu.Unlock()
+	machines, err := a.o.Driver.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	due, settled := a.choose(machines, wasBusy)
+	if settled {
+		a.saveRevive()
+	}
+	if len(due) > 0 {
+		a.reportDue.raise()
+	}
+	return due, nil
+}
+
+// choose picks the steps that are due, and reports whether a machine is no
+// longer to be started again.
+func (a *Agent) choose(machines []driver.Status, wasBusy map[string]step) (due map[string]step, settled bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	due = map[string]step{}
+	all := places(a.state.desired, machines)
+	for disk, p := range all {
+		if _, busy := wasBusy[disk]; busy {
+			continue
+		}
+		v, machine := p.next(a.marksLocked())
+		if v == nothing {
+			continue
+		}
+		s := step{verb: v, machine: machine}
+		if v == launch || v == relaunch {
+			s.wanted, s.subnet, s.epoch = p.wanted, a.state.desired.Subnet, a.state.desired.Epoch
+		}
+		a.state.busy[disk], due[disk] = s, s
+	}
+	return due, a.settleLocked(all)
+}
+
+func (a *Agent) marksLocked() marks {
+	return marks{failed: a.state.failed, remove: a.state.remove, revive: a.state.revive}
+}
+
+// settleLocked forgets marks that have no use any more, and reports whether
+// those to start again are fewer.
+func (a *Agent) settleLocked(all map[string]*place) bool {
+	there := map[string]bool{}
+	reviving := map[string]bool{}
+	for _, p := range all {
+		for _, m := range p.machines {
+			there[m.Spec.Machine] = true
+			reviving[m.Spec.Machine] = m.State != driver.Running && p.revives(m)
+		}
+	}
+	for machine := range a.state.remove {
+		if !there[machine] {
+			delete(a.state.remove, machine)
+		}
+	}
+	if a.state.desired == nil {
+		return false // it is not known yet what is to be started again
+	}
+	before := len(a.state.revive)
+	maps.DeleteFunc(a.state.revive, func(machine string, _ bool) bool { return !reviving[machine] })
+	return len(a.state.revive) < before
+}
+
+// saveRevive writes down which machines are still to be started again.
+func (a *Agent) saveRevive() {
+	err := a.state.file.update(func(is *identity) {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		is.Revive = slices.Sorted(maps.Keys(a.state.revive))
+	})
+	if err != nil {
+		a.o.Logger.Error("a machine may be started once more after the agent's restart", "node", a.o.ID, "err", err)
+	}
+}
+
+// work does a step when a slot is free, and gives its disk free afterwards: when
+// it failed, after a pause.
+func (a *Agent) work(ctx, working context.Context, slots chan struct{}, disk string, s step) {
+	defer func() {
+		a.mu.Lock()
+		delete(a.state.busy, disk)
+		a.mu.Unlock()
+		a.passDue.raise()
+		a.reportDue.raise()
+	}()
+	select {
+	case slots <- struct{}{}:
+	case <-ctx.Done():
+		return
+	}
+	if ctx.Err() != nil {
+		<-slots
+		return
+	}
+	began := time.Now()
+	err := a.do(ctx, working, s)
+	<-slots
+	switch {
+	case err == nil:
+		a.o.Logger.Info("done", "step", s.verb, "machine", s.machine, "took", time.Since(began))
+	case ctx.Err() == nil:
+		a.o.Logger.Warn("a step failed", "step", s.verb, "machine", s.machine, "err", err)
+		sleep(ctx, stepPause, nil)
+	}
+}
+
+// do does a step. A launch that cannot be tried is a failed one and no error:
+// it is not tried again.
+func (a *Agent) do(ctx, working context.Context, s step) error {
+	switch s.verb {
+	case stop:
+		// Given up when the agent ends: the payload has been told, and the next agent goes on.
+		_, err := a.o.Driver.Stop(ctx, s.machine, a.o.Grace)
+		if errors.Is(err, driver.ErrNotFound) {
+			return nil
+		}
+		return err
+	case remove:
+		removeCtx, cancel := context.WithTimeout(working, removeLimit)
+		defer cancel()
+		return a.o.Driver.Remove(removeCtx, s.machine)
+	case launch:
+		launchCtx, cancel := context.WithTimeout(working, launchLimit)
+		defer cancel()
+		spec, err := specOf(s)
+		if err == nil {
+			_, err = a.o.Driver.Launch(launchCtx, spec)
+		}
+		return a.launched(working, s.machine, err)
+	case relaunch:
+		launchCtx, cancel := context.WithTimeout(working, launchLimit)
+		defer cancel()
+		again, ok := a.o.Driver.(Relauncher)
+		err := errors.New("the host was restarted: start the instance again")
+		if ok {
+			_, err = again.Relaunch(launchCtx, s.machine)
+		}
+		return a.launched(working, s.machine, err)
+	}
+	return nil
+}
+
+// launched notes the outcome of a launch.
+func (a *Agent) launched(working context.Context, machine string, err error) error {
+	if err != nil && working.Err() != nil {
+		return err // abandoned at the agent's end: the next one sees what is there
+	}
+	a.mu.Lock()
+	if err != nil {
+		a.state.failed[machine] = err.Error()
+		a.o.Logger.Warn("a launch could not be tried", "machine", machine, "err", err)
+	}
+	revived := a.state.revive[machine]
+	delete(a.state.revive, machine)
+	a.mu.Unlock()
+	if revived {
+		a.saveRevive()
+	}
+	return nil
+}
+
+// specOf says to the driver what an assignment wants.
+func specOf(s step) (driver.Spec, error) {
+	w := s.wanted
+	spec := driver.Spec{
+		Machine: w.Machine, Disk: diskOf(w.Machine), Instance: string(w.ID), Generation: w.Generation, Epoch: s.epoch,
+		Hostname: w.Name, Image: w.BaseImage, Command: w.Command, Env: w.Env, CPUPercent: w.CPULimit, MemoryMB: w.MemLimitMB,
+	}
+	if spec.Hostname == "" {
+		spec.Hostname = string(w.ID)
+	}
+	if w.Addr == "" {
+		return spec, nil
+	}
+	subnet, err := netip.ParsePrefix(s.subnet)
+	if err != nil {
+		return spec, fmt.Errorf("the node's subnet %q is none: %w", s.subnet, err)
+	}
+	spec.Addr = fmt.Sprintf("%s/%d", w.Addr, subnet.Bits())
+	spec.Gateway = subnet.Masked().Addr().Next().String()
+	return spec, nil
+}
+
+// inventory is everything that there is to report, without saying who reports.
+func (a *Agent) inventory(ctx context.Context) (*muster.ReportInstancesInput, error) {
+	a.mu.Lock() // before listing: what changes meanwhile makes another report due
+	v := view{
+		desired: a.state.desired, busy: maps.Clone(a.state.busy),
+		marks: marks{failed: maps.Clone(a.state.failed), revive: maps.Clone(a.state.revive)},
+	}
+	a.mu.Unlock()
+	machines, err := a.o.Driver.List(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("list the machines: %w", err)
+	}
+	r := &muster.ReportInstancesInput{Instances: v.reports(machines)}
+	if v.desired != nil {
+		r.Epoch, r.AppliedRevision = v.desired.Epoch, v.desired.DesiredRevision
+	}
+	if host, ok := a.o.Driver.(driver.Images); ok {
+		if r.Images, err = host.Images(ctx); err != nil {
+			return nil, fmt.Errorf("list the images: %w", err)
+		}
+	}
+	return r, nil
+}

@@ -1,0 +1,69 @@
+package agent
+
+import (
+	"context"
+	"reflect"
+
+	"github.com/muster-cloud/muster"
+)
+
+// report tells the registry what is on the node whenever that may have changed.
+// Only the newest report is ever sent: one that was not taken is made anew.
+func (a *Agent) report(ctx context.Context) error {
+	p := newPauses()
+	for a.reportDue.wait(ctx) {
+		err := a.reportOnce(ctx)
+		switch {
+		case err == nil:
+			p.reset()
+			continue
+		case ctx.Err() != nil:
+			return nil
+		case final(err):
+			return err
+		case muster.CodeOf(err) == muster.UnknownNode:
+			a.unknown() // the registration carries the whole inventory
+			continue
+		}
+		pause := p.next(a.interval())
+		a.o.Logger.Warn("a report was not taken", "node", a.o.ID, "err", err, "again_in", pause)
+		if !sleep(ctx, pause, nil) {
+			return nil
+		}
+		a.reportDue.raise()
+	}
+	return nil
+}
+
+// reportOnce sends what there is to report, unless the registry has that already.
+func (a *Agent) reportOnce(ctx context.Context) error {
+	if !a.isRegistered() {
+		return nil // the registration will make a report due
+	}
+	report, err := a.inventory(ctx)
+	if err != nil {
+		return err
+	}
+	is, _ := a.identity()
+	report.UID, report.Incarnation = is.UID, is.Incarnation
+	a.mu.Lock()
+	if a.state.accepted != nil && reflect.DeepEqual(a.state.accepted, report) {
+		a.mu.Unlock()
+		return nil
+	}
+	a.state.sequence++
+	sent := *report
+	sent.Sequence = a.state.sequence
+	a.mu.Unlock()
+	remove, err := a.o.Registry.ReportInstances(ctx, sent)
+	if err != nil {
+		return err
+	}
+	a.mu.Lock()
+	if a.state.registered {
+		a.state.accepted = report // without its sequence, to compare the next one with
+	}
+	a.mu.Unlock()
+	a.named(remove)
+	return nil
+}

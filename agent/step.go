@@ -1,0 +1,141 @@
+package agent
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/muster-cloud/muster"
+	"github.com/muster-cloud/muster/agent/driver"
+)
+
+// verb is what an agent can do about a machine.
+type verb string
+
+const (
+	nothing  verb = ""
+	launch   verb = "launch"
+	relaunch verb = "relaunch" // the same generation again, on its disk
+	stop     verb = "stop"
+	remove   verb = "remove"
+)
+
+// step is one thing to do about one machine.
+type step struct {
+	verb    verb
+	machine string
+	wanted  *muster.Assignment // launch, relaunch: what to run
+	subnet  string             // launch: the network of its address
+	epoch   string             // launch: the history that wants it
+}
+
+// place is all that shares a disk: what is wanted of an instance, and its
+// machines by rising generation.
+type place struct {
+	wanted   *muster.Assignment // nil: the assignments leave it out
+	machines []driver.Status
+}
+
+// diskOf is a machine's name without its generation: what is kept between them.
+func diskOf(machine string) string {
+	i := strings.LastIndexByte(machine, '-')
+	if i < 0 {
+		return machine
+	}
+	return machine[:i]
+}
+
+// places sorts what is wanted and what is there by disk.
+func places(desired *muster.Assignments, machines []driver.Status) map[string]*place {
+	all := map[string]*place{}
+	at := func(disk string) *place {
+		if all[disk] == nil {
+			all[disk] = &place{}
+		}
+		return all[disk]
+	}
+	for _, m := range machines {
+		p := at(m.Spec.Disk)
+		p.machines = append(p.machines, m)
+	}
+	if desired != nil {
+		for _, w := range desired.Instances {
+			at(diskOf(w.Machine)).wanted = w
+		}
+	}
+	for _, p := range all {
+		slices.SortFunc(p.machines, func(m, n driver.Status) int { return int(m.Spec.Generation - n.Spec.Generation) })
+	}
+	return all
+}
+
+// marks are what the agent knows of machines beyond what a driver tells.
+type marks struct {
+	failed map[string]string // a launch could not be tried
+	remove map[string]bool   // named by the registry as terminated
+	revive map[string]bool   // ended without its own doing
+}
+
+// next decides what to do first at a place. What the assignments leave out is
+// left alone, and so is a generation from after theirs.
+func (p *place) next(k marks) (verb, string) {
+	for _, m := range p.machines {
+		if k.remove[m.Spec.Machine] {
+			return remove, m.Spec.Machine
+		}
+	}
+	if p.wanted == nil {
+		return nothing, ""
+	}
+	switch p.wanted.Desired {
+	case muster.WantTerminated:
+		if len(p.machines) > 0 {
+			return remove, p.machines[0].Spec.Machine
+		}
+	case muster.WantStopped:
+		for _, m := range p.machines {
+			if m.State != driver.Exited && m.Spec.Generation <= p.wanted.Generation {
+				return stop, m.Spec.Machine
+			}
+		}
+	case muster.WantRunning:
+		if !p.wanted.Ended {
+			return p.run(k)
+		}
+	}
+	return nothing, ""
+}
+
+// run brings the wanted generation to run.
+func (p *place) run(k marks) (verb, string) {
+	for _, m := range p.machines {
+		older := m.Spec.Generation < p.wanted.Generation
+		cut := m.Spec.Machine == p.wanted.Machine && m.State == driver.Preparing // a launch that nobody finishes
+		if cut || older && m.State != driver.Exited {
+			return stop, m.Spec.Machine
+		}
+	}
+	switch newest := p.newest(); {
+	case k.failed[p.wanted.Machine] != "":
+		return nothing, ""
+	case newest == nil || newest.Spec.Generation < p.wanted.Generation:
+		return launch, p.wanted.Machine
+	case newest.State == driver.Exited && k.revive[newest.Spec.Machine] && p.revives(*newest):
+		return relaunch, p.wanted.Machine
+	}
+	return nothing, ""
+}
+
+// revives reports whether a machine is to run, should it have ended without its
+// own doing.
+func (p *place) revives(m driver.Status) bool {
+	w := p.wanted
+	return w != nil && w.Machine == m.Spec.Machine && w.Desired == muster.WantRunning && !w.Ended
+}
+
+// newest is the machine of the highest generation, nil when there is none.
+func (p *place) newest() *driver.Status {
+	if len(p.machines) == 0 {
+		return nil
+	}
+	return &p.machines[len(p.machines)-1]
+}

@@ -1,0 +1,67 @@
+package transport
+
+import (
+	"bufio"
+	"errors"
+	"net"
+	"net/http"
+	"os"
+	"time"
+)
+
+// chunk is how much is written under one deadline.
+const chunk = 4 << 10
+
+// steadyConn is a connection whose writes may take as long as they like while the
+// other side takes something; one that takes nothing for the stall time fails with
+// os.ErrDeadlineExceeded. Its own write deadlines are ignored.
+type steadyConn struct {
+	net.Conn
+	stall time.Duration
+}
+
+// SetWriteDeadline does nothing.
+func (c *steadyConn) SetWriteDeadline(time.Time) error { return nil }
+
+// SetDeadline sets that of reads.
+func (c *steadyConn) SetDeadline(t time.Time) error { return c.SetReadDeadline(t) }
+
+// Write writes all of b in chunks, each under a fresh deadline.
+func (c *steadyConn) Write(b []byte) (written int, err error) {
+	for written < len(b) {
+		part := b[written:min(len(b), written+chunk)]
+		if err := c.Conn.SetWriteDeadline(time.Now().Add(c.stall)); err != nil {
+			return written, err
+		}
+		n, err := c.Conn.Write(part)
+		written += n
+		if err != nil && (n == 0 || !errors.Is(err, os.ErrDeadlineExceeded)) {
+			return written, err
+		}
+	}
+	return written, nil
+}
+
+// closeWrite tells the other side that nothing follows, where that can be told.
+func (c *steadyConn) closeWrite() {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		_ = half.CloseWrite()
+	}
+}
+
+// steadyHijacker takes a connection over from net/http as a steadyConn.
+type steadyHijacker struct {
+	http.ResponseWriter
+	stall time.Duration
+	conn  *steadyConn
+}
+
+// Hijack implements http.Hijacker.
+func (h *steadyHijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, buffers, err := http.NewResponseController(h.ResponseWriter).Hijack()
+	if err != nil {
+		return nil, nil, err
+	}
+	h.conn = &steadyConn{Conn: conn, stall: h.stall}
+	return h.conn, buffers, nil
+}

@@ -1,0 +1,27 @@
+package server
+
+import (
+	"encoding/json"
+	"net/http"
+
+	"github.com/muster-cloud/muster"
+)
+
+// writeError answers with a GraphQL error body, which every client reads.
+func writeError(w http.ResponseWriter, status int, e *muster.Error) {
+	type graphQLError struct {
+		Message    string         `json:"message"`
+		Extensions map[string]any `json:"extensions"`
+	}
+	body, err := json.Marshal(map[string]any{
+		"errors": []graphQLError{{Message: e.Message, Extensions: map[string]any{"code": e.Code}}},
+	})
+	if err != nil {
+		http.Error(w, e.Message, status)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json; charset=utf-8")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	_, _ = w.Write(append(body, '\n'))
+}

@@ -1,0 +1,24 @@
+package server
+
+import (
+	"fmt"
+	"net/http"
+)
+
+const landingText = `muster %s: the registry of a small cloud
+
+  /graphql      the API: queries and mutations by POST, subscriptions by WebSocket
+  /playground/  try it in the browser
+  /healthz      whether this process lives
+  /readyz       whether it can take requests
+  /metrics      for Prometheus
+`
+
+// landing says what is here to whoever looks at the root.
+func landing(version string) http.Handler {
+	text := fmt.Sprintf(landingText, version)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		_, _ = fmt.Fprint(w, text)
+	})
+}

@@ -1,0 +1,142 @@
+package server
+
+import (
+	"log/slog"
+	"net/netip"
+	"time"
+
+	"github.com/muster-cloud/muster"
+	"github.com/muster-cloud/muster/graph/transport"
+	"github.com/muster-cloud/muster/registry"
+	"github.com/muster-cloud/muster/registry/liveness"
+	"github.com/muster-cloud/muster/registry/scheduler"
+)
+
+// The defaults of Options that commands name in their help.
+const (
+	DefaultDataDir = "/var/lib/muster-server"
+	DefaultListen  = "127.0.0.1:9000"
+)
+
+// Options are the settings of a server. The zero value works.
+type Options struct {
+	Version string // what serverInfo says; "dev"
+
+	DataDir        string   // where the database is; DefaultDataDir
+	Listen         string   // address and port; DefaultListen. Port 0: any free one
+	Insecure       bool     // allows an address off loopback; false
+	AllowedHosts   []string // Host headers that are served beside those of loopback; none
+	AllowedOrigins []string // web pages of other origins that may call, such as https://ops.example; none
+	MaxConnections int      // connections at once, the rest get 503; 8192
+
+	HeartbeatInterval time.Duration // how often agents beat; 10 s
+	UnhealthyAfter    time.Duration // the silence after which a node is UNHEALTHY; 30 s
+	PruneAfter        time.Duration // the silence after which a node is pruned; 5 min
+	SweepInterval     time.Duration // how often silence is looked for; 1 s
+
+	InstanceNetwork netip.Prefix // each node gets a /24 of it; 10.213.0.0/16
+	CPUOvercommit   float64      // CPU promised per CPU there is; 2
+	QueueMax        int          // instances that may wait for a node; 1,000
+
+	RetainChanges int           // changes that are kept; 100,000
+	RetainFor     time.Duration // how long changes are kept; 72 h
+	RequestTTL    time.Duration // how long a requestId is remembered; 24 h
+	TerminatedTTL time.Duration // how long a terminated instance is shown; 1 h
+
+	Limits        transport.Limits // of GraphQL; each as transport.Limits says
+	OperationTime time.Duration    // how long an operation of GraphQL may take; 30 s
+
+	Logger *slog.Logger // slog.Default()
+}
+
+// registry returns the settings that are the registry's own.
+func (o Options) registry() registry.Options {
+	return registry.Options{
+		Version: o.Version,
+		Liveness: liveness.Options{
+			Interval: o.HeartbeatInterval, UnhealthyAfter: o.UnhealthyAfter, PruneAfter: o.PruneAfter,
+		},
+		Scheduler:       scheduler.Options{CPUOvercommit: o.CPUOvercommit},
+		InstanceNetwork: o.InstanceNetwork,
+		SweepInterval:   o.SweepInterval,
+		MaxPending:      o.QueueMax,
+		RequestTTL:      o.RequestTTL,
+		TerminatedTTL:   o.TerminatedTTL,
+		KeepChanges:     o.RetainChanges,
+		KeepChangesFor:  o.RetainFor,
+	}
+}
+
+// withDefaults returns the options with every default filled in.
+func (o Options) withDefaults() Options {
+	orString(&o.Version, "dev")
+	orString(&o.DataDir, DefaultDataDir)
+	orString(&o.Listen, DefaultListen)
+	orNumber(&o.MaxConnections, 8192)
+	orNumber(&o.HeartbeatInterval, liveness.DefaultInterval)
+	orNumber(&o.UnhealthyAfter, liveness.DefaultUnhealthyAfter)
+	orNumber(&o.PruneAfter, liveness.DefaultPruneAfter)
+	orNumber(&o.SweepInterval, registry.DefaultSweepInterval)
+	orNumber(&o.CPUOvercommit, scheduler.DefaultCPUOvercommit)
+	orNumber(&o.QueueMax, registry.DefaultMaxPending)
+	orNumber(&o.RetainChanges, registry.DefaultKeepChanges)
+	orNumber(&o.RetainFor, registry.DefaultKeepChangesFor)
+	orNumber(&o.RequestTTL, registry.DefaultRequestTTL)
+	orNumber(&o.TerminatedTTL, registry.DefaultTerminatedTTL)
+	orNumber(&o.OperationTime, 30*time.Second)
+	if !o.InstanceNetwork.IsValid() {
+		o.InstanceNetwork = netip.MustParsePrefix(registry.DefaultInstanceNetwork)
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	return o
+}
+
+// Defaults returns the options that a zero Options stands for.
+func Defaults() Options { return Options{}.withDefaults() }
+
+func orString(field *string, value string) {
+	if *field == "" {
+		*field = value
+	}
+}
+
+func orNumber[N int | float64 | time.Duration](field *N, value N) {
+	if *field == 0 {
+		*field = value
+	}
+}
+
+// Validate refuses settings that are not positive, or contradict each other. The
+// field of an error is the name of the flag. Open fills in defaults first: zero
+// is one of them there, and an error here.
+func (o Options) Validate() error {
+	for _, positive := range []struct {
+		field string
+		value float64
+	}{
+		{"max-connections", float64(o.MaxConnections)},
+		{"heartbeat-interval", o.HeartbeatInterval.Seconds()},
+		{"unhealthy-after", o.UnhealthyAfter.Seconds()},
+		{"prune-after", o.PruneAfter.Seconds()},
+		{"sweep-interval", o.SweepInterval.Seconds()},
+		{"queue-max", float64(o.QueueMax)},
+		{"retain-changes", float64(o.RetainChanges)},
+		{"retain-for", o.RetainFor.Seconds()},
+		{"request-ttl", o.RequestTTL.Seconds()},
+		{"terminated-ttl", o.TerminatedTTL.Seconds()},
+		{"operation-time", o.OperationTime.Seconds()},
+	} {
+		if positive.value <= 0 {
+			return muster.InvalidField(positive.field, "it is not positive; give one that is, or leave it out for the default")
+		}
+	}
+	if o.CPUOvercommit < 1 {
+		return muster.InvalidField("cpu-overcommit", "%g is less than 1; 1 promises exactly the CPUs that there are", o.CPUOvercommit)
+	}
+	if err := checkOrigins(o.AllowedOrigins); err != nil {
+		return err
+	}
+	return o.registry().Validate()
+}

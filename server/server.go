@@ -1,0 +1,186 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/muster-cloud/muster/graph/transport"
+	"github.com/muster-cloud/muster/registry"
+	"github.com/muster-cloud/muster/registry/store"
+	"github.com/muster-cloud/muster/registry/watch"
+)
+
+// The limits of HTTP. A WebSocket has its own, which the transport sets.
+const (
+	readHeaderTimeout = 5 * time.Second
+	readTimeout       = 30 * time.Second
+	writeTimeout      = 60 * time.Second
+	idleTimeout       = 2 * time.Minute
+	maxHeaderBytes    = 16 << 10
+	// drainTimeout bounds the time from being asked to stop to the registry's stop.
+	drainTimeout = 10 * time.Second
+)
+
+// Server is the control plane of one cluster.
+type Server struct {
+	options   Options
+	log       *slog.Logger
+	listener  *cappedListener
+	store     *store.Store
+	hub       *watch.Hub
+	registry  *registry.Registry
+	transport *transport.Handler
+	agents    *agents
+	http      *http.Server
+
+	stopping atomic.Bool
+	quit     chan struct{} // closed by Close
+	running  sync.WaitGroup
+	closing  func() error
+}
+
+// Open takes the listening address, then the data directory, and loads the
+// state. Nothing is served before Run. When it fails it has given back what it
+// took; errors are *muster.Error wherever a person can do something about them.
+func Open(ctx context.Context, o Options) (*Server, error) {
+	o = o.withDefaults()
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	listener, err := listen(o.Listen, o.Insecure)
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{
+		options: o, log: o.Logger, agents: newAgents(), quit: make(chan struct{}),
+		listener: newCappedListener(listener, o.MaxConnections),
+	}
+	s.closing = sync.OnceValue(s.close)
+	if err := s.assemble(ctx); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+// assemble builds what stands on what: store, hub, registry, schema, transport, routes.
+func (s *Server) assemble(ctx context.Context) (err error) {
+	o := s.options
+	if s.store, err = store.Open(ctx, store.Options{Dir: o.DataDir, Logger: s.log}); err != nil {
+		return err
+	}
+	s.hub = watch.New(s.store, watch.Options{})
+	s.registry, err = registry.Open(ctx, registry.Deps{
+		Store: s.store, History: s.store, Hub: s.hub, Agents: s.agents, Logger: s.log,
+	}, o.registry())
+	if err != nil {
+		return err
+	}
+	s.transport = s.graphql()
+	s.http = &http.Server{
+		Handler:           newHosts(o.Listen, o.AllowedHosts).only(s.routes()),
+		ReadHeaderTimeout: readHeaderTimeout,
+		ReadTimeout:       readTimeout,
+		WriteTimeout:      writeTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeaderBytes,
+		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+	}
+	return nil
+}
+
+// routes is the whole of what is served, a line each.
+func (s *Server) routes() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("/graphql", s.transport)
+	mux.Handle("/playground", toPlayground())
+	mux.Handle("/playground/", playground())
+	mux.Handle("GET /healthz", healthz())
+	mux.Handle("GET /readyz", readyz(s.ready))
+	mux.Handle("GET /metrics", s.metrics())
+	mux.Handle("GET /{$}", landing(s.options.Version))
+	return mux
+}
+
+// Addr is the address that is listened on, with the port that was taken.
+func (s *Server) Addr() net.Addr { return s.listener.Addr() }
+
+// Run serves until ctx ends, Close is called or something fails, and then stops
+// in the order that the package's documentation gives. It can run once.
+func (s *Server) Run(ctx context.Context) error {
+	s.running.Add(1)
+	defer s.running.Done()
+	group, failed := errgroup.WithContext(ctx)
+	// The registry outlives ctx: requests in flight still need it.
+	background, stopRegistry := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopRegistry()
+	group.Go(func() error { return s.registry.Run(background) })
+	s.registry.Listening()
+	group.Go(s.serve)
+	group.Go(func() error {
+		defer stopRegistry()
+		select {
+		case <-failed.Done():
+		case <-s.quit:
+		}
+		return s.drain(context.WithoutCancel(ctx))
+	})
+	s.log.Info("serving", "addr", s.Addr().String(), "data_dir", s.options.DataDir)
+	defer s.log.Info("stopped")
+	return group.Wait()
+}
+
+func (s *Server) serve() error {
+	err := s.http.Serve(s.listener)
+	if s.stopping.Load() && (errors.Is(err, http.ErrServerClosed) || errors.Is(err, net.ErrClosed)) {
+		return nil
+	}
+	return fmt.Errorf("serve on %s: %w", s.Addr(), err)
+}
+
+// drain is the first half of the shutdown: 1. accept nothing new, 2. end the
+// subscriptions, 3. let the requests in flight finish. Run does 4., the stop of
+// the registry, which flushes, and Close does 5., the store.
+func (s *Server) drain(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, drainTimeout)
+	defer cancel()
+	s.stopping.Store(true)
+	err := s.listener.Close()
+	err = errors.Join(err, s.transport.Shutdown(ctx))
+	if shutdownErr := s.http.Shutdown(ctx); shutdownErr != nil {
+		s.log.Warn("requests were cut off: they took too long", "err", shutdownErr)
+		err = errors.Join(err, s.http.Close())
+	}
+	return err
+}
+
+// Close stops a Run that is under way, waits for it, and gives the address and
+// the data directory back. It may be called more than once.
+func (s *Server) Close() error { return s.closing() }
+
+func (s *Server) close() error {
+	close(s.quit)
+	s.running.Wait()
+	s.agents.close()
+	err := s.listener.Close()
+	if s.store != nil {
+		err = errors.Join(err, s.store.Close())
+	}
+	return err
+}
+
+// ready returns why mutations would not be taken, or nil.
+func (s *Server) ready() error {
+	if s.stopping.Load() {
+		return errors.New("the server is stopping")
+	}
+	return s.registry.Ready()
+}

@@ -135,7 +135,7 @@ func TestExamples_HaveOperations(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		document, errs := gqlparser.LoadQuery(schema, string(text))
+		document, errs := gqlparser.LoadQueryWithRules(schema, string(text), rules.NewDefaultRules())
 		if len(errs) > 0 {
 			t.Error(errs)
 			continue

@@ -1,74 +1,51 @@
 package browsertest_test
 
 import (
-	"context"
-	"encoding/json"
-	"net/http"
-
-	"github.com/99designs/gqlgen/graphql"
-	"github.com/99designs/gqlgen/graphql/handler"
-	"github.com/99designs/gqlgen/graphql/handler/extension"
-	"github.com/99designs/gqlgen/graphql/handler/transport"
-	"github.com/gorilla/websocket"
+	"log/slog"
+	"testing"
 
 	"github.com/muster-cloud/muster"
-	"github.com/muster-cloud/muster/graph/generated"
-	"github.com/muster-cloud/muster/server/console"
+	"github.com/muster-cloud/muster/client"
+	"github.com/muster-cloud/muster/server"
 )
 
-// stub answers what the test asks, on the real schema; anything else would
-// panic on the nil resolver that it embeds.
-type stub struct{ generated.ResolverRoot }
-
-func (stub) Query() generated.QueryResolver { return queries{} }
-
-type queries struct{ generated.QueryResolver }
-
-func (queries) ClusterHealth(context.Context) (*muster.ClusterHealth, error) {
-	return &muster.ClusterHealth{Status: muster.ClusterDegraded}, nil
-}
-
-func (queries) Nodes(context.Context, *muster.NodeFilter, *int, *string) (*muster.NodeConnection, error) {
-	return &muster.NodeConnection{Edges: []*muster.NodeEdge{}, PageInfo: &muster.PageInfo{}, Count: func() int { return 0 }}, nil
-}
-
-func serve(next <-chan string) http.Handler {
-	config := generated.Config{Resolvers: stub{}}
-	config.Directives.Auth = func(ctx context.Context, _ any, next graphql.Resolver, _ muster.Role) (any, error) { return next(ctx) }
-	api := handler.New(generated.NewExecutableSchema(config))
-	api.AddTransport(transport.POST{})
-	api.Use(extension.Introspection{})
-	mux := http.NewServeMux()
-	mux.Handle("/playground/", http.StripPrefix("/playground", console.Handler()))
-	mux.HandleFunc("/graphql", func(w http.ResponseWriter, r *http.Request) {
-		if websocket.IsWebSocketUpgrade(r) {
-			socket(w, r, next)
-			return
-		}
-		api.ServeHTTP(w, r)
+// serve runs a real server until the test ends and returns its address.
+func serve(t *testing.T) string {
+	t.Helper()
+	s, err := server.Open(t.Context(), server.Options{
+		DataDir: t.TempDir(), Listen: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler),
 	})
-	return mux
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- s.Run(t.Context()) }()
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return s.Addr().String()
 }
 
-func socket(w http.ResponseWriter, r *http.Request, next <-chan string) {
-	up := websocket.Upgrader{Subprotocols: []string{"graphql-transport-ws"}}
-	ws, err := up.Upgrade(w, r, nil)
+// register announces a node, as its agent would.
+func register(t *testing.T, addr string, id muster.NodeID) {
+	t.Helper()
+	api, err := client.New(client.Options{URL: "http://" + addr})
 	if err != nil {
-		return
+		t.Fatal(err)
 	}
-	defer ws.Close()
-	for {
-		var m struct{ ID, Type string }
-		if err := ws.ReadJSON(&m); err != nil {
-			return
-		}
-		switch m.Type {
-		case "connection_init":
-			_ = ws.WriteJSON(map[string]string{"type": "connection_ack"})
-		case "subscribe":
-			for s := range next {
-				_ = ws.WriteJSON(map[string]any{"id": m.ID, "type": "next", "payload": json.RawMessage(s)})
-			}
-		}
+	_, err = api.RegisterNode(t.Context(), muster.RegisterNodeInput{
+		ID: id, Hostname: string(id), Addr: "127.0.0.1", Port: 8080, Role: muster.Compute,
+		CPUCount: 4, MemoryMB: 4096, Incarnation: 1,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := api.Close(); err != nil {
+		t.Error(err)
 	}
 }

@@ -35,7 +35,13 @@ const tabs = [
 ];
 
 createRoot(document.getElementById('console')).render(
-  <GraphiQL fetcher={fetcher} defaultTabs={tabs} defaultQuery={look} defaultEditorToolsVisibility="variables">
+  <GraphiQL
+    fetcher={fetcher}
+    defaultTabs={tabs}
+    defaultQuery={look}
+    defaultEditorToolsVisibility="variables"
+    schemaDescription
+  >
     <GraphiQL.Logo>
       <span className="muster-logo">muster</span>
     </GraphiQL.Logo>

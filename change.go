@@ -111,6 +111,9 @@ type Event struct {
 	Type EventType
 	// Left says that the object no longer matches the filter, or is gone.
 	Left bool
-	// At is the cursor to resume from after it; nil on PRESENT.
+	// Resume is the cursor to resume from after it; nil on PRESENT.
 	Resume *Cursor
 }
+
+// Cursor is Resume: that of the change alone would be there on PRESENT too.
+func (e *Event) Cursor() *Cursor { return e.Resume }

@@ -5424,8 +5424,8 @@ func (ec *executionContext) _HealthChange_cursor(ctx context.Context, field grap
 			return obj.Cursor(), nil
 		},
 		nil,
-		func(ctx context.Context, selections ast.SelectionSet, v muster.Cursor) graphql.Marshaler {
-			return ec.marshalOCursor2githubᚗcomᚋmusterᚑcloudᚋmusterᚐCursor(ctx, selections, v)
+		func(ctx context.Context, selections ast.SelectionSet, v *muster.Cursor) graphql.Marshaler {
+			return ec.marshalOCursor2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐCursor(ctx, selections, v)
 		},
 		true,
 		false,
@@ -6461,8 +6461,8 @@ func (ec *executionContext) _InstanceChange_cursor(ctx context.Context, field gr
 			return obj.Cursor(), nil
 		},
 		nil,
-		func(ctx context.Context, selections ast.SelectionSet, v muster.Cursor) graphql.Marshaler {
-			return ec.marshalOCursor2githubᚗcomᚋmusterᚑcloudᚋmusterᚐCursor(ctx, selections, v)
+		func(ctx context.Context, selections ast.SelectionSet, v *muster.Cursor) graphql.Marshaler {
+			return ec.marshalOCursor2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐCursor(ctx, selections, v)
 		},
 		true,
 		false,
@@ -8306,8 +8306,8 @@ func (ec *executionContext) _NodeChange_cursor(ctx context.Context, field graphq
 			return obj.Cursor(), nil
 		},
 		nil,
-		func(ctx context.Context, selections ast.SelectionSet, v muster.Cursor) graphql.Marshaler {
-			return ec.marshalOCursor2githubᚗcomᚋmusterᚑcloudᚋmusterᚐCursor(ctx, selections, v)
+		func(ctx context.Context, selections ast.SelectionSet, v *muster.Cursor) graphql.Marshaler {
+			return ec.marshalOCursor2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐCursor(ctx, selections, v)
 		},
 		true,
 		false,
@@ -15795,18 +15795,6 @@ func (ec *executionContext) marshalOCordonNodePayload2ᚖgithubᚗcomᚋmuster�
 		return graphql.Null
 	}
 	return ec._CordonNodePayload(ctx, sel, v)
-}
-
-func (ec *executionContext) unmarshalOCursor2githubᚗcomᚋmusterᚑcloudᚋmusterᚐCursor(ctx context.Context, v any) (muster.Cursor, error) {
-	res, err := scalar.UnmarshalCursor(v)
-	return res, graphql.ErrorOnPath(ctx, err)
-}
-
-func (ec *executionContext) marshalOCursor2githubᚗcomᚋmusterᚑcloudᚋmusterᚐCursor(ctx context.Context, sel ast.SelectionSet, v muster.Cursor) graphql.Marshaler {
-	_ = sel
-	_ = ctx
-	res := scalar.MarshalCursor(v)
-	return res
 }
 
 func (ec *executionContext) unmarshalOCursor2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐCursor(ctx context.Context, v any) (*muster.Cursor, error) {

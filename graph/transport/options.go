@@ -81,11 +81,12 @@ func (o Options) withDefaults() Options {
 	orElse(&o.ShutdownWait, 5*time.Second)
 	orElse(&o.PayloadCache, 32<<20)
 	orElse(&o.DocumentCache, 1<<20)
-	o.Limits = o.Limits.withDefaults()
+	o.Limits = o.Limits.WithDefaults()
 	return o
 }
 
-func (l Limits) withDefaults() Limits {
+// WithDefaults returns l with its zero fields filled in.
+func (l Limits) WithDefaults() Limits {
 	orElse(&l.Body, 64<<10)
 	orElse(&l.AgentBody, 1<<20)
 	orElse(&l.AgentBodies, 16)

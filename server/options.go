@@ -84,6 +84,7 @@ func (o Options) withDefaults() Options {
 	orNumber(&o.RequestTTL, registry.DefaultRequestTTL)
 	orNumber(&o.TerminatedTTL, registry.DefaultTerminatedTTL)
 	orNumber(&o.OperationTime, 30*time.Second)
+	o.Limits = o.Limits.WithDefaults()
 	if !o.InstanceNetwork.IsValid() {
 		o.InstanceNetwork = netip.MustParsePrefix(registry.DefaultInstanceNetwork)
 	}
@@ -112,10 +113,28 @@ func orNumber[N int | float64 | time.Duration](field *N, value N) {
 // field of an error is the name of the flag. Open fills in defaults first: zero
 // is one of them there, and an error here.
 func (o Options) Validate() error {
-	for _, positive := range []struct {
-		field string
-		value float64
-	}{
+	for _, n := range o.numbers() {
+		if n.value <= 0 {
+			return muster.InvalidField(n.flag, "it is not positive; give one that is, or leave it out for the default")
+		}
+	}
+	if o.CPUOvercommit < 1 {
+		return muster.InvalidField("cpu-overcommit", "%g is less than 1; 1 promises exactly the CPUs that there are", o.CPUOvercommit)
+	}
+	if err := checkOrigins(o.AllowedOrigins); err != nil {
+		return err
+	}
+	return o.registry().Validate()
+}
+
+// number is a setting that has to be positive.
+type number struct {
+	flag  string
+	value float64
+}
+
+func (o Options) numbers() []number {
+	return []number{
 		{"max-connections", float64(o.MaxConnections)},
 		{"heartbeat-interval", o.HeartbeatInterval.Seconds()},
 		{"unhealthy-after", o.UnhealthyAfter.Seconds()},
@@ -127,16 +146,18 @@ func (o Options) Validate() error {
 		{"request-ttl", o.RequestTTL.Seconds()},
 		{"terminated-ttl", o.TerminatedTTL.Seconds()},
 		{"operation-time", o.OperationTime.Seconds()},
-	} {
-		if positive.value <= 0 {
-			return muster.InvalidField(positive.field, "it is not positive; give one that is, or leave it out for the default")
-		}
+		{"max-body", float64(o.Limits.Body)},
+		{"max-agent-body", float64(o.Limits.AgentBody)},
+		{"max-tokens", float64(o.Limits.Tokens)},
+		{"max-depth", float64(o.Limits.Depth)},
+		{"max-fields", float64(o.Limits.Fields)},
+		{"max-aliases", float64(o.Limits.Aliases)},
+		{"max-root-fields", float64(o.Limits.RootFields)},
+		{"max-directives", float64(o.Limits.Directives)},
+		{"max-complexity", float64(o.Limits.Complexity)},
+		{"max-operations", float64(o.Limits.Operations)},
+		{"max-websockets", float64(o.Limits.Connections)},
+		{"max-websockets-each", float64(o.Limits.ConnectionsPerPrincipal)},
+		{"max-streams", float64(o.Limits.Streams)},
 	}
-	if o.CPUOvercommit < 1 {
-		return muster.InvalidField("cpu-overcommit", "%g is less than 1; 1 promises exactly the CPUs that there are", o.CPUOvercommit)
-	}
-	if err := checkOrigins(o.AllowedOrigins); err != nil {
-		return err
-	}
-	return o.registry().Validate()
 }

@@ -1,0 +1,87 @@
+package cli
+
+import (
+	"context"
+	"log/slog"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/muster-cloud/muster"
+	"github.com/muster-cloud/muster/agent"
+	"github.com/muster-cloud/muster/client"
+)
+
+const agentLong = `Run the agent of this machine: it registers with the server, keeps the instances
+that the server placed here, and beats. They run on when it ends, and the next
+agent adopts them. It needs root.`
+
+// agentFlags are the settings of an agent.
+type agentFlags struct {
+	id, listen, advertise, stateDir, cgroupPrefix string
+	role                                          string
+	cpus, memory                                  int
+	labels                                        map[string]string
+}
+
+func (a *app) agentCommand() *cobra.Command {
+	var flags agentFlags
+	c := &cobra.Command{
+		Use: "agent", Short: "Run the agent of this machine", Long: agentLong, Args: exactly(0, "no arguments"),
+		RunE: func(c *cobra.Command, _ []string) error {
+			log, err := a.logger()
+			if err != nil {
+				return err
+			}
+			api, err := client.New(client.Options{URL: a.server, UserAgent: "muster-agent/" + version})
+			if err != nil {
+				return err
+			}
+			if flags.stateDir, err = filepath.Abs(flags.stateDir); err != nil {
+				return usageError("--state-dir cannot be found: %w", err)
+			}
+			return flags.run(c.Context(), api, log)
+		},
+	}
+	settings(c.Flags(), func(f *pflag.FlagSet) {
+		f.StringVar(&flags.id, "id", "", "`NAME` of this node; the hostname when left out")
+		f.StringVar(&flags.listen, "listen", agent.DefaultListen, "`ADDRESS` that the server's nudges are taken on")
+		f.StringVar(&flags.advertise, "advertise-addr", "", "IP `ADDRESS` that this node is reached at; that of --listen when left out")
+		f.StringVar(&flags.stateDir, "state-dir", defaultStateDir, "`DIRECTORY` of instances and images")
+		f.StringVar(&flags.role, "role", string(muster.Compute), "`ROLE` of this node: COMPUTE runs instances, SERVICE does not")
+		nodeFlags(f, &flags)
+		a.logFlags(f, slog.LevelInfo)
+	})
+	alias(c.Flags().Lookup("advertise-addr"), "AGENT_ADVERTISE_ADDR")
+	return c
+}
+
+// nodeFlags declares the settings of an agent that `dev` has too.
+func nodeFlags(f *pflag.FlagSet, flags *agentFlags) {
+	f.IntVar(&flags.cpus, "cpus", 0, "CPUs for instances; 0: those of this machine")
+	f.IntVar(&flags.memory, "memory", 0, "`MIB` of memory for instances; 0: this machine's less a tenth")
+	f.StringToStringVar(&flags.labels, "label", nil, "labels `KEY=VALUE` of this node, separated by commas")
+	f.StringVar(&flags.cgroupPrefix, "cgroup-prefix", "muster", "`NAME` of the cgroup that the instances' cgroups are in")
+}
+
+// run is an agent at work until ctx ends.
+func (f *agentFlags) run(ctx context.Context, api *client.Client, log *slog.Logger) error {
+	if f.cpus < 0 || f.memory < 0 {
+		return usageError("--cpus and --memory cannot be negative; leave them out for what this machine has")
+	}
+	machines := f.machines(log)
+	if err := machines.Check(ctx); err != nil {
+		return err
+	}
+	one, err := agent.New(agent.Options{
+		Driver: machines, Registry: api, StateDir: f.stateDir, ID: muster.NodeID(f.id),
+		Listen: f.listen, Advertise: f.advertise, CPUs: f.cpus, MemoryMB: f.memory,
+		Role: muster.NodeRole(strings.ToUpper(f.role)), Labels: f.labels, Version: version, Logger: log,
+	})
+	if err != nil {
+		return err
+	}
+	return one.Run(ctx)
+}

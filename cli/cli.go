@@ -1,0 +1,133 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/muster-cloud/muster/client"
+)
+
+// Std is what a process has around it.
+type Std struct {
+	Program   string // as it was called
+	In        io.Reader
+	Out, Err  io.Writer
+	LookupEnv func(name string) (string, bool)
+}
+
+// OS returns the surroundings of this process.
+func OS() Std {
+	return Std{Program: os.Args[0], In: os.Stdin, Out: os.Stdout, Err: os.Stderr, LookupEnv: os.LookupEnv}
+}
+
+// app is what the commands share: the surroundings and the flags of every command.
+type app struct {
+	std     Std
+	server  string
+	format  format
+	timeout time.Duration
+	noColor bool
+	log     logSettings
+}
+
+// Main runs one command line, without the name of the program, and returns its
+// exit code. It ends when the command has, or soon after ctx has.
+func Main(ctx context.Context, args []string, std Std) int {
+	a := &app{std: std, format: formatTable}
+	root := a.root()
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	if status, ok := errors.AsType[exitStatus](err); ok {
+		return int(status)
+	}
+	if err != nil {
+		_, _ = fmt.Fprint(std.Err, describe(err))
+	}
+	return exitCode(err)
+}
+
+const rootLong = `muster is the registry of a small cloud: it knows which machines exist and which
+instances run on them, launches new ones as systemd-nspawn containers, and tells
+everyone who watches when something changes.
+
+Every setting is a flag and a variable; a flag counts more.`
+
+// root returns the command that all others hang on.
+func (a *app) root() *cobra.Command {
+	root := group("muster", "The registry of a small cloud",
+		a.devCommand(), a.serverCommand(), a.agentCommand(), a.imageCommand(),
+		a.nodeCommand(), a.instanceCommand(), a.watchCommand(), a.versionCommand(), exitCodesTopic(), a.shimCommand(),
+	)
+	root.Long = rootLong
+	root.SilenceErrors, root.SilenceUsage = true, true
+	root.CompletionOptions.HiddenDefaultCmd = true
+	root.PersistentPreRunE = func(c *cobra.Command, _ []string) error {
+		return readEnvironment(c.Flags(), a.std.LookupEnv)
+	}
+	root.SetIn(a.std.In)
+	root.SetOut(a.std.Out)
+	root.SetErr(a.std.Err)
+	settings(root.PersistentFlags(), func(f *pflag.FlagSet) {
+		f.StringVar(&a.server, "server", client.DefaultURL, "`URL` of the muster server")
+		f.VarP(&a.format, "output", "o", "how results are printed: table, json or yaml")
+		f.DurationVar(&a.timeout, "timeout", 30*time.Second, "how long one call may take; 0: for ever")
+		f.BoolVar(&a.noColor, "no-color", false, "never use colour; NO_COLOR does the same")
+	})
+	root.SetFlagErrorFunc(flagError)
+	root.SetUsageFunc(printUsage)
+	return root
+}
+
+func flagError(c *cobra.Command, err error) error {
+	return usageError("%s; see %s --help", err.Error(), c.CommandPath())
+}
+
+// group returns a command that only holds others.
+func group(use, short string, commands ...*cobra.Command) *cobra.Command {
+	c := &cobra.Command{
+		Use: use, Short: short, Args: cobra.ArbitraryArgs, SuggestionsMinimumDistance: 2,
+		RunE: func(c *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return c.Help()
+			}
+			hint := "see " + c.CommandPath() + " --help"
+			if similar := c.SuggestionsFor(args[0]); len(similar) > 0 {
+				hint = "did you mean " + strings.Join(similar, " or ") + "?"
+			}
+			return usageError("%s has no command %s; %s", c.CommandPath(), quote(args[0]), hint)
+		},
+	}
+	c.AddCommand(commands...)
+	return c
+}
+
+// exactly takes so many arguments, called what.
+func exactly(n int, what string) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		if len(args) != n {
+			return usageError("%s takes %s, and %d words were given; see %s --help", c.CommandPath(), what, len(args), c.CommandPath())
+		}
+		return nil
+	}
+}
+
+// connect returns a client of the server that the settings name.
+func (a *app) connect() (*client.Client, error) {
+	return client.New(client.Options{URL: a.server, UserAgent: "muster/" + version, Timeout: a.timeout})
+}
+
+// call bounds one call by --timeout.
+func (a *app) call(ctx context.Context) (context.Context, context.CancelFunc) {
+	if a.timeout <= 0 {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, a.timeout)
+}

@@ -1,0 +1,124 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/muster-cloud/muster"
+)
+
+// The exit codes that scripts rely on.
+const (
+	exitOK          = 0
+	exitFailure     = 1
+	exitUsage       = 2
+	exitNotFound    = 3
+	exitConflict    = 4
+	exitNoCapacity  = 5
+	exitUnavailable = 6
+	exitWait        = 7
+)
+
+const exitCodesText = `muster's exit codes, for scripts:
+
+  0  done
+  1  it failed for another reason
+  2  the command line, a setting or an input is wrong
+  3  no such node or instance
+  4  it contradicts the present state, or exists already
+  5  no node has room
+  6  the server cannot be reached or cannot take it now: try again
+  7  --wait: the instance ended up in another status, or not in time
+
+An error is one line on standard error: muster: WHAT IS WRONG; WHAT TO DO.
+`
+
+// waitError is a --wait that did not end as wished.
+type waitError struct{ text string }
+
+func (e *waitError) Error() string { return e.text }
+
+// usageError is a command line that cannot be followed.
+func usageError(format string, args ...any) *muster.Error {
+	return muster.Errorf(muster.Invalid, format, args...)
+}
+
+// exitCode returns the code that err ends the process with.
+func exitCode(err error) int {
+	var wait *waitError
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.As(err, &wait):
+		return exitWait
+	case errors.Is(err, context.DeadlineExceeded):
+		return exitUnavailable
+	}
+	switch muster.CodeOf(err) {
+	case muster.Invalid:
+		return exitUsage
+	case muster.NotFound, muster.UnknownNode:
+		return exitNotFound
+	case muster.AlreadyExists, muster.Conflict, muster.DuplicateIdentity, muster.Superseded:
+		return exitConflict
+	case muster.NoCapacity:
+		return exitNoCapacity
+	case muster.Unavailable:
+		return exitUnavailable
+	}
+	return exitFailure
+}
+
+// describe returns what is printed of err: one line, and for NO_CAPACITY one
+// more for each node.
+func describe(err error) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "muster: %s\n", oneLine(err.Error()))
+	e, ok := errors.AsType[*muster.Error](err)
+	if !ok || e.Code != muster.NoCapacity {
+		return b.String()
+	}
+	for _, line := range nodeReasons(e.Details["nodes"]) {
+		fmt.Fprintf(&b, "  %s\n", oneLine(line))
+	}
+	return b.String()
+}
+
+// nodeReasons reads `extensions.nodes` of NO_CAPACITY: each node's reason, as a
+// list of objects or an object by node.
+func nodeReasons(nodes any) []string {
+	var lines []string
+	switch nodes := nodes.(type) {
+	case []any:
+		for _, item := range nodes {
+			if object, ok := item.(map[string]any); ok {
+				lines = append(lines, fmt.Sprintf("%v: %v", first(object, "node", "id", "nodeId"), object["reason"]))
+			}
+		}
+	case map[string]any:
+		for node, reason := range nodes {
+			lines = append(lines, fmt.Sprintf("%s: %v", node, reason))
+		}
+		slices.Sort(lines)
+	}
+	return lines
+}
+
+func first(object map[string]any, keys ...string) any {
+	for _, key := range keys {
+		if value, ok := object[key]; ok {
+			return value
+		}
+	}
+	return "?"
+}
+
+// exitCodesTopic is `muster help exit-codes`.
+func exitCodesTopic() *cobra.Command {
+	return &cobra.Command{Use: "exit-codes", Short: "What the exit codes mean", Long: strings.TrimSpace(exitCodesText)}
+}

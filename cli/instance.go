@@ -1,0 +1,182 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/muster-cloud/muster"
+	"github.com/muster-cloud/muster/client"
+)
+
+func (a *app) instanceCommand() *cobra.Command {
+	return group("instance", "The instances on them: systemd-nspawn containers",
+		a.launchCommand(), a.instanceListCommand(), a.instanceShowCommand(),
+		a.verbCommand(verb{
+			use: "start", short: "Start an instance that is STOPPED or FAILED", goal: running,
+			call: (*client.Client).StartInstance,
+		}),
+		a.verbCommand(verb{
+			use: "stop", short: "Stop an instance; it keeps its id and its disk", goal: stopped,
+			call: (*client.Client).StopInstance,
+		}),
+		a.verbCommand(verb{
+			use: "restart", short: "Stop an instance and start it again", goal: running,
+			call: (*client.Client).RestartInstance,
+		}),
+		a.verbCommand(verb{
+			use: "terminate", short: "End an instance for good, disk and all", goal: terminated,
+			call: (*client.Client).TerminateInstance,
+		}),
+	)
+}
+
+// verb is a command that asks for one change of one instance.
+type verb struct {
+	use, short string
+	goal       goal
+	call       func(*client.Client, context.Context, muster.InstanceID) (*client.Instance, error)
+}
+
+func (a *app) verbCommand(v verb) *cobra.Command {
+	var w waitFlags
+	c := &cobra.Command{
+		Use: v.use + " INSTANCE", Short: v.short, Args: exactly(1, "an instance's id, such as i-1"),
+		RunE: func(c *cobra.Command, args []string) error {
+			api, err := a.connect()
+			if err != nil {
+				return err
+			}
+			ctx, cancel := a.call(c.Context())
+			defer cancel()
+			instance, err := v.call(api, ctx, muster.InstanceID(args[0]))
+			if err != nil {
+				return err
+			}
+			return a.finish(c.Context(), api, instance, w.goal(v.goal))
+		},
+	}
+	w.declare(c.Flags())
+	return c
+}
+
+func (a *app) instanceListCommand() *cobra.Command {
+	var status []string
+	var labels map[string]string
+	var node, kind, name string
+	c := &cobra.Command{
+		Use: "list", Short: "List instances", Args: exactly(0, "no arguments"),
+		RunE: func(c *cobra.Command, _ []string) error {
+			filter := &muster.InstanceFilter{Labels: labels, NodeID: given(node), Name: given(name)}
+			for _, word := range status {
+				filter.Status = append(filter.Status, muster.InstanceStatus(strings.ToUpper(word)))
+			}
+			if kind != "" {
+				t := muster.InstanceType(strings.ToUpper(kind))
+				filter.Type = &t
+			}
+			return a.listInstances(c.Context(), filter)
+		},
+	}
+	c.Flags().StringSliceVar(&status, "status", nil, "only in this `STATUS`; may be repeated")
+	c.Flags().StringVar(&node, "node", "", "only on this `NODE`, by id or uid")
+	c.Flags().StringVar(&kind, "type", "", "only of this `TYPE`")
+	c.Flags().StringVar(&name, "name", "", "only of this `NAME`")
+	c.Flags().StringToStringVar(&labels, "label", nil, "only with the label `KEY=VALUE`; may be repeated")
+	return c
+}
+
+// given is nil for an empty text.
+func given(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}
+
+func (a *app) listInstances(ctx context.Context, filter *muster.InstanceFilter) error {
+	c, err := a.connect()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := a.call(ctx)
+	defer cancel()
+	instances, err := collect(c.AllInstances(ctx, filter))
+	if err != nil {
+		return err
+	}
+	return a.write(instances, func(w io.Writer) { a.printInstances(w, instances) })
+}
+
+func (a *app) printInstances(w io.Writer, instances []*client.Instance) {
+	t := &table{paint: a.painter()}
+	t.add("ID", "NAME", "STATUS", "TYPE", "NODE", "ADDR", "IMAGE", "AGE", "REASON")
+	now := time.Now()
+	for _, i := range instances {
+		t.add(
+			string(i.ID), i.Name, string(i.Status), string(i.Type), nodeOf(i), i.Addr,
+			i.BaseImage, ago(now, i.CreatedAt), i.StatusReason,
+		)
+	}
+	t.print(w)
+}
+
+func nodeOf(i *client.Instance) string {
+	if i.Node == nil {
+		return ""
+	}
+	return string(i.Node.ID)
+}
+
+func (a *app) instanceShowCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "show INSTANCE", Short: "Show an instance", Args: exactly(1, "an instance's id, such as i-1"),
+		RunE: func(c *cobra.Command, args []string) error {
+			api, err := a.connect()
+			if err != nil {
+				return err
+			}
+			ctx, cancel := a.call(c.Context())
+			defer cancel()
+			instance, err := api.Instance(ctx, muster.InstanceID(args[0]))
+			if err != nil {
+				return err
+			}
+			return a.write(instance, func(w io.Writer) { a.printInstance(w, instance) })
+		},
+	}
+}
+
+func (a *app) printInstance(w io.Writer, i *client.Instance) {
+	fields(
+		w, a.painter(),
+		"id", string(i.ID), "name", i.Name, "status", string(i.Status), "reason", i.StatusReason,
+		"desired", string(i.Desired), "node", nodeOf(i), "address", i.Addr,
+		"type", fmt.Sprintf("%s (%d%% of a core, %d MiB)", i.Type, i.CPULimit, i.MemLimitMB),
+		"image", i.BaseImage, "command", words(i.Command), "environment", strings.Join(i.EnvNames, ", "),
+		"labels", pairs(i.Labels), "node selector", pairs(i.NodeSelector),
+		"machine", i.Machine, "generation", strconv.FormatInt(i.Generation, 10), "pid", number(i.PID),
+		"exit code", number(i.ExitCode), "created", i.CreatedAt.Format(time.RFC3339), "started", moment(i.StartedAt),
+		"ended", moment(i.EndedAt), "waits until", moment(i.QueueDeadline), "revision", strconv.FormatInt(i.Revision, 10),
+	)
+	if i.Output != "" {
+		_, _ = fmt.Fprintf(w, "output:\n%s\n", strings.TrimRight(safe(i.Output, "\n\t"), "\n"))
+	}
+}
+
+// words writes a command line so that each word can be told from the next.
+func words(command []string) string {
+	quoted := make([]string, len(command))
+	for i, word := range command {
+		quoted[i] = word
+		if word == "" || strings.ContainsAny(word, " \t\n\"'\\$`;&|<>*?()") {
+			quoted[i] = "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+		}
+	}
+	return strings.Join(quoted, " ")
+}

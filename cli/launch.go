@@ -1,0 +1,102 @@
+package cli
+
+import (
+	"crypto/rand"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/muster-cloud/muster"
+)
+
+const launchExamples = `  muster instance launch --type NANO --wait
+  muster instance launch --type SMALL --name web --env MODE=test --wait -- httpd -f -p 8080
+  muster instance launch --type LARGE --selector zone=a --queue --queue-timeout 10m`
+
+// launchFlags are what `instance launch` can be told.
+type launchFlags struct {
+	size, name, image, node, requestID string
+	env                                []string
+	labels, selector                   map[string]string
+	queue                              bool
+	queueTimeout                       time.Duration
+	wait                               waitFlags
+}
+
+func (a *app) launchCommand() *cobra.Command {
+	var l launchFlags
+	c := &cobra.Command{
+		Use: "launch --type TYPE [-- COMMAND...]", Short: "Launch an instance where it fits", Example: launchExamples,
+		RunE: func(c *cobra.Command, args []string) error {
+			if at := c.ArgsLenAtDash(); at > 0 || (at < 0 && len(args) > 0) {
+				return usageError("%s is not a flag; the command to run comes after --", quote(args[0]))
+			}
+			input, err := l.input(args)
+			if err != nil {
+				return err
+			}
+			api, err := a.connect()
+			if err != nil {
+				return err
+			}
+			ctx, cancel := a.call(c.Context())
+			defer cancel()
+			instance, err := api.LaunchInstance(ctx, input)
+			if err != nil {
+				return err
+			}
+			return a.finish(c.Context(), api, instance, l.wait.goal(running))
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&l.size, "type", "", "how large it is: NANO, MICRO, SMALL, MEDIUM or LARGE (required)")
+	f.StringVar(&l.name, "name", "", "a `NAME` for people; its id when left out")
+	f.StringVar(&l.image, "image", "minimal", "what its root file system starts from, by `NAME`")
+	f.StringArrayVar(&l.env, "env", nil, "a variable `KEY=VALUE` of its environment; may be repeated")
+	f.StringToStringVar(&l.labels, "label", nil, "a label `KEY=VALUE` of its own; may be repeated")
+	f.StringToStringVar(&l.selector, "selector", nil, "a label `KEY=VALUE` that its node must have; may be repeated")
+	f.StringVar(&l.node, "node", "", "only on this `NODE`, by id or uid")
+	f.BoolVar(&l.queue, "queue", false, "wait for room instead of failing when there is none")
+	f.DurationVar(&l.queueTimeout, "queue-timeout", 0, "with --queue: how long at most")
+	f.StringVar(&l.requestID, "request-id", "", "`KEY` of this request: the same one gives the same instance; random when left out")
+	l.wait.declare(f)
+	return c
+}
+
+// input returns the flags as the API wants them. A request has an id in any
+// case, so that it can be sent again when the answer was lost.
+func (l *launchFlags) input(command []string) (muster.LaunchInstanceInput, error) {
+	if l.size == "" {
+		return muster.LaunchInstanceInput{}, usageError("--type is missing; give NANO, MICRO, SMALL, MEDIUM or LARGE")
+	}
+	env, err := environment(l.env)
+	if err != nil {
+		return muster.LaunchInstanceInput{}, err
+	}
+	input := muster.LaunchInstanceInput{
+		Type: muster.InstanceType(strings.ToUpper(l.size)), Name: l.name, Image: l.image,
+		Command: command, Env: env, Labels: l.labels, NodeSelector: l.selector,
+		NodeID: given(l.node), Queue: l.queue, RequestID: l.requestID,
+	}
+	if l.queueTimeout != 0 {
+		input.QueueTimeout = &l.queueTimeout
+	}
+	if input.RequestID == "" {
+		input.RequestID = rand.Text()
+	}
+	return input, input.Validate()
+}
+
+// environment reads KEY=VALUE; a value may hold anything, commas too.
+func environment(list []string) (muster.Map, error) {
+	env := make(muster.Map, len(list))
+	for _, entry := range list {
+		key, value, ok := strings.Cut(entry, "=")
+		if !ok || key == "" {
+			return nil, usageError("--env %s is not KEY=VALUE", quote(entry))
+		}
+		env[key] = value
+	}
+	return env, nil
+}

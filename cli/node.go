@@ -1,0 +1,158 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/muster-cloud/muster"
+	"github.com/muster-cloud/muster/client"
+)
+
+func (a *app) nodeCommand() *cobra.Command {
+	return group("node", "The machines of the cluster",
+		a.nodeListCommand(), a.nodeShowCommand(), a.nodeCordonCommand(), a.nodeUncordonCommand(), a.nodeRemoveCommand())
+}
+
+func (a *app) nodeListCommand() *cobra.Command {
+	var status []string
+	var labels map[string]string
+	c := &cobra.Command{
+		Use: "list", Short: "List nodes", Args: exactly(0, "no arguments"),
+		RunE: func(c *cobra.Command, _ []string) error {
+			filter := &muster.NodeFilter{Labels: labels}
+			for _, word := range status {
+				filter.Status = append(filter.Status, muster.NodeStatus(strings.ToUpper(word)))
+			}
+			return a.listNodes(c.Context(), filter)
+		},
+	}
+	c.Flags().StringSliceVar(&status, "status", nil, "only in this `STATUS`; may be repeated")
+	c.Flags().StringToStringVar(&labels, "label", nil, "only with the label `KEY=VALUE`; may be repeated")
+	return c
+}
+
+func (a *app) listNodes(ctx context.Context, filter *muster.NodeFilter) error {
+	c, err := a.connect()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := a.call(ctx)
+	defer cancel()
+	nodes, err := collect(c.AllNodes(ctx, filter))
+	if err != nil {
+		return err
+	}
+	return a.write(nodes, func(w io.Writer) { a.printNodes(w, nodes) })
+}
+
+func (a *app) printNodes(w io.Writer, nodes []*client.Node) {
+	t := &table{paint: a.painter()}
+	t.add("ID", "STATUS", "ADDR", "INSTANCES", "CPU FREE", "MEMORY FREE", "IMAGES", "LAST SEEN")
+	now := time.Now()
+	for _, n := range nodes {
+		t.add(
+			string(n.ID), nodeStatus(n), n.Addr, strconv.Itoa(n.Allocated.Instances),
+			fmt.Sprintf("%d%%", n.Free.CPUPercent), fmt.Sprintf("%d MiB", n.Free.MemoryMB),
+			strings.Join(n.Images, " "), since(now, n.LastSeen),
+		)
+	}
+	t.print(w)
+}
+
+// nodeStatus is the status, and whether it is cordoned.
+func nodeStatus(n *client.Node) string {
+	if !n.Schedulable {
+		return string(n.Status) + " (cordoned)"
+	}
+	return string(n.Status)
+}
+
+func since(now time.Time, t *time.Time) string {
+	if t == nil {
+		return ""
+	}
+	return ago(now, *t) + " ago"
+}
+
+func (a *app) nodeShowCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "show NODE", Short: "Show a node, by id or uid", Args: exactly(1, "a node's id or uid"),
+		RunE: func(c *cobra.Command, args []string) error {
+			return a.withNode(c.Context(), func(ctx context.Context, api *client.Client) (*client.Node, error) {
+				return api.Node(ctx, args[0])
+			})
+		},
+	}
+}
+
+func (a *app) nodeCordonCommand() *cobra.Command {
+	var reason string
+	c := &cobra.Command{
+		Use: "cordon NODE", Short: "Keep new instances off a node", Args: exactly(1, "a node's id or uid"),
+		RunE: func(c *cobra.Command, args []string) error {
+			return a.withNode(c.Context(), func(ctx context.Context, api *client.Client) (*client.Node, error) {
+				return api.CordonNode(ctx, args[0], reason)
+			})
+		},
+	}
+	c.Flags().StringVar(&reason, "reason", "", "why, for those who look later")
+	return c
+}
+
+func (a *app) nodeUncordonCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "uncordon NODE", Short: "Let new instances onto a node again", Args: exactly(1, "a node's id or uid"),
+		RunE: func(c *cobra.Command, args []string) error {
+			return a.withNode(c.Context(), func(ctx context.Context, api *client.Client) (*client.Node, error) {
+				return api.UncordonNode(ctx, args[0])
+			})
+		},
+	}
+}
+
+func (a *app) nodeRemoveCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "remove NODE", Short: "Take a node out of the registry; its instances are LOST", Args: exactly(1, "a node's id or uid"),
+		RunE: func(c *cobra.Command, args []string) error {
+			return a.withNode(c.Context(), func(ctx context.Context, api *client.Client) (*client.Node, error) {
+				return api.RemoveNode(ctx, args[0])
+			})
+		},
+	}
+}
+
+// withNode makes one call about a node and prints the node that it gives.
+func (a *app) withNode(ctx context.Context, call func(context.Context, *client.Client) (*client.Node, error)) error {
+	c, err := a.connect()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := a.call(ctx)
+	defer cancel()
+	n, err := call(ctx, c)
+	if err != nil {
+		return err
+	}
+	return a.write(n, func(w io.Writer) { a.printNode(w, n) })
+}
+
+func (a *app) printNode(w io.Writer, n *client.Node) {
+	fields(
+		w, a.painter(),
+		"id", string(n.ID), "uid", string(n.UID), "status", string(n.Status), "reason", n.StatusReason,
+		"schedulable", strconv.FormatBool(n.Schedulable), "role", string(n.Role), "hostname", n.Hostname,
+		"agent", fmt.Sprintf("%s port %d, version %s, incarnation %d", n.Addr, n.Port, n.Version, n.Incarnation),
+		"last seen", since(time.Now(), n.LastSeen), "registered", n.RegisteredAt.Format(time.RFC3339),
+		"offers", fmt.Sprintf("%d CPUs, %d MiB", n.CPUCount, n.MemoryMB),
+		"allocated", fmt.Sprintf("%d%% CPU, %d MiB by %d instances", n.Allocated.CPUPercent, n.Allocated.MemoryMB, n.Allocated.Instances),
+		"free", fmt.Sprintf("%d%% CPU, %d MiB", n.Free.CPUPercent, n.Free.MemoryMB),
+		"network", n.Subnet, "images", strings.Join(n.Images, ", "), "labels", pairs(n.Labels),
+		"revision", strconv.FormatInt(n.Revision, 10),
+	)
+}

@@ -1,0 +1,87 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/muster-cloud/muster/client"
+)
+
+// progress tells how an instance gets on: on a terminal one line that is
+// rewritten, elsewhere a line for each new status.
+type progress struct {
+	w       io.Writer
+	live    bool
+	began   time.Time
+	cancel  context.CancelFunc
+	stopped chan struct{}
+
+	mu   sync.Mutex
+	text string
+}
+
+const progressPause = 250 * time.Millisecond
+
+// startProgress begins to tell; stop ends it and waits.
+func startProgress(ctx context.Context, w io.Writer, i *client.Instance) *progress {
+	ctx, cancel := context.WithCancel(ctx)
+	p := &progress{w: w, live: isTerminal(w), began: time.Now(), cancel: cancel, stopped: make(chan struct{})}
+	p.show(i)
+	go p.tick(ctx)
+	return p
+}
+
+// show says how the instance is now.
+func (p *progress) show(i *client.Instance) {
+	text := fmt.Sprintf("%s %s", i.ID, i.Status)
+	if node := nodeOf(i); node != "" {
+		text += " on " + node
+	}
+	if i.StatusReason != "" {
+		text += ": " + i.StatusReason
+	}
+	text = oneLine(text)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if text == p.text {
+		return
+	}
+	p.text = text
+	if !p.live {
+		_, _ = fmt.Fprintln(p.w, text)
+	}
+}
+
+// tick keeps the seconds on a terminal going.
+func (p *progress) tick(ctx context.Context) {
+	defer close(p.stopped)
+	if !p.live {
+		return
+	}
+	ticker := time.NewTicker(progressPause)
+	defer ticker.Stop()
+	for {
+		p.draw()
+		select {
+		case <-ctx.Done():
+			_, _ = fmt.Fprint(p.w, "\r\x1b[K")
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+func (p *progress) draw() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_, _ = fmt.Fprintf(p.w, "\r\x1b[K%s (%ds)", p.text, int(time.Since(p.began).Seconds()))
+}
+
+// stop takes the line away again.
+func (p *progress) stop() {
+	p.cancel()
+	<-p.stopped
+}

@@ -1,0 +1,122 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/muster-cloud/muster/server"
+)
+
+const serverLong = `Run the registry: the GraphQL API, the playground, probes and metrics.
+
+There are no keys yet, so it listens on loopback only, and answers only to the
+host names of loopback and those of --allowed-hosts.`
+
+func (a *app) serverCommand() *cobra.Command {
+	o := server.Defaults()
+	c := &cobra.Command{
+		Use: "server", Short: "Run the registry", Long: serverLong, Args: exactly(0, "no arguments"),
+		RunE: func(c *cobra.Command, _ []string) error {
+			log, err := a.logger()
+			if err != nil {
+				return err
+			}
+			o.Logger = log
+			return a.runServer(c.Context(), o)
+		},
+	}
+	settings(c.Flags(), func(f *pflag.FlagSet) {
+		f.StringVar(&o.DataDir, "data-dir", o.DataDir, "`DIRECTORY` of the database")
+		f.StringVar(&o.Listen, "listen", o.Listen, "`ADDRESS` to serve on; port 0 takes any free one")
+		serverFlags(f, &o)
+		limitFlags(f, &o)
+		a.logFlags(f, slog.LevelInfo)
+	})
+	return c
+}
+
+// serverFlags declares the settings of a server that `dev` has too.
+func serverFlags(f *pflag.FlagSet, o *server.Options) {
+	f.BoolVar(&o.Insecure, "insecure", false, "allow an address off loopback, without keys: everybody who reaches it can do everything")
+	f.StringSliceVar(&o.AllowedHosts, "allowed-hosts", nil, "further `HOSTS` that are answered to, separated by commas")
+	f.StringSliceVar(&o.AllowedOrigins, "allowed-origins", nil, "`ORIGINS` of other web pages that may call, separated by commas")
+	f.IntVar(&o.MaxConnections, "max-connections", o.MaxConnections, "connections at once; the rest are refused")
+	f.DurationVar(&o.HeartbeatInterval, "heartbeat-interval", o.HeartbeatInterval, "how often agents beat")
+	f.DurationVar(&o.UnhealthyAfter, "unhealthy-after", o.UnhealthyAfter, "the silence after which a node is UNHEALTHY")
+	f.DurationVar(&o.PruneAfter, "prune-after", o.PruneAfter, "the silence after which a node is pruned")
+	f.DurationVar(&o.SweepInterval, "sweep-interval", o.SweepInterval, "how often silence is looked for")
+	f.Var(&prefixValue{&o.InstanceNetwork}, "instance-network", "`NETWORK` of the instances; each node gets a /24 of it")
+	f.Float64Var(&o.CPUOvercommit, "cpu-overcommit", o.CPUOvercommit, "CPU promised for each CPU that there is")
+	f.IntVar(&o.QueueMax, "queue-max", o.QueueMax, "instances that may wait for a node")
+	f.IntVar(&o.RetainChanges, "retain-changes", o.RetainChanges, "changes that are kept to resume from")
+	f.DurationVar(&o.RetainFor, "retain-for", o.RetainFor, "how long changes are kept to resume from")
+	f.DurationVar(&o.RequestTTL, "request-ttl", o.RequestTTL, "how long a request id is remembered")
+	f.DurationVar(&o.TerminatedTTL, "terminated-ttl", o.TerminatedTTL, "how long a terminated instance is shown")
+}
+
+// limitFlags declares the limits of GraphQL.
+func limitFlags(f *pflag.FlagSet, o *server.Options) {
+	l := &o.Limits
+	f.DurationVar(&o.OperationTime, "operation-time", o.OperationTime, "how long an operation, or one event of a subscription, may take")
+	f.Int64Var(&l.Body, "max-body", l.Body, "bytes of a request")
+	f.Int64Var(&l.AgentBody, "max-agent-body", l.AgentBody, "bytes of an agent's report")
+	f.IntVar(&l.Tokens, "max-tokens", l.Tokens, "tokens of a document")
+	f.IntVar(&l.Depth, "max-depth", l.Depth, "nested selections of an operation")
+	f.IntVar(&l.Fields, "max-fields", l.Fields, "fields of an operation, its fragments spread")
+	f.IntVar(&l.Aliases, "max-aliases", l.Aliases, "aliases of an operation")
+	f.IntVar(&l.RootFields, "max-root-fields", l.RootFields, "root fields of an operation")
+	f.IntVar(&l.Directives, "max-directives", l.Directives, "directives of an operation")
+	f.IntVar(&l.Complexity, "max-complexity", l.Complexity, "fields that an answer may have, each list counted in full")
+	f.IntVar(&l.Operations, "max-operations", l.Operations, "operations live on one WebSocket")
+	f.IntVar(&l.Connections, "max-websockets", l.Connections, "WebSockets in all")
+	f.IntVar(&l.ConnectionsPerPrincipal, "max-websockets-each", l.ConnectionsPerPrincipal, "WebSockets of one caller")
+	f.IntVar(&l.Streams, "max-streams", l.Streams, "live subscriptions in all")
+}
+
+// openServer opens a server, and warns when it would be open to everybody.
+func (a *app) openServer(ctx context.Context, o server.Options) (*server.Server, error) {
+	o.Version = version
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	if o.Insecure {
+		a.say("WARNING: --insecure: there are no keys, so everybody who reaches %s can do everything with this cluster", o.Listen)
+	}
+	return server.Open(ctx, o)
+}
+
+// runServer serves until ctx ends.
+func (a *app) runServer(ctx context.Context, o server.Options) (err error) {
+	s, err := a.openServer(ctx, o)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	return s.Run(ctx)
+}
+
+// prefixValue is a flag with an IP network in it.
+type prefixValue struct{ prefix *netip.Prefix }
+
+func (v *prefixValue) Type() string { return "network" }
+
+func (v *prefixValue) String() string {
+	if v.prefix == nil || !v.prefix.IsValid() {
+		return ""
+	}
+	return v.prefix.String()
+}
+
+func (v *prefixValue) Set(text string) error {
+	prefix, err := netip.ParsePrefix(text)
+	if err != nil {
+		return errors.New("it is not a network such as 10.213.0.0/16")
+	}
+	*v.prefix = prefix.Masked()
+	return nil
+}

@@ -1,0 +1,152 @@
+package cli
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+// Every flag that was declared with settings is a setting: it can be given as a
+// MUSTER_ variable too, and its help names the variable and the default. A flag
+// of one call, such as `instance launch --name`, is not: a variable left in the
+// environment must not change what a command does to the cluster.
+
+// variableKey is the annotation that makes a flag a setting; its values are the
+// names of its variables, the first one that is set counts.
+const variableKey = "muster_variables"
+
+// settings makes every flag declared in declare a setting.
+func settings(flags *pflag.FlagSet, declare func(*pflag.FlagSet)) {
+	declared := pflag.NewFlagSet("", pflag.ContinueOnError)
+	declare(declared)
+	declared.VisitAll(func(f *pflag.Flag) {
+		alias(f, variableOf(f.Name))
+		flags.AddFlag(f)
+	})
+}
+
+// alias adds a variable that the setting is read from.
+func alias(f *pflag.Flag, variable string) {
+	if f.Annotations == nil {
+		f.Annotations = map[string][]string{}
+	}
+	f.Annotations[variableKey] = append(f.Annotations[variableKey], variable)
+}
+
+// variableOf returns the variable of a flag: data-dir is MUSTER_DATA_DIR.
+func variableOf(flag string) string {
+	return "MUSTER_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+}
+
+// readEnvironment gives each setting that was not given as a flag the value of
+// its variable. An empty variable counts as not set.
+func readEnvironment(flags *pflag.FlagSet, lookup func(string) (string, bool)) error {
+	var bad error
+	flags.VisitAll(func(f *pflag.Flag) {
+		if bad != nil || f.Changed {
+			return
+		}
+		for _, variable := range f.Annotations[variableKey] {
+			value, _ := lookup(variable)
+			if value == "" {
+				continue
+			}
+			if err := flags.Set(f.Name, value); err != nil {
+				bad = usageError("%s: %s is not valid for it: %s", variable, quote(value), reasonOf(err))
+			}
+			return
+		}
+	})
+	return bad
+}
+
+// reasonOf returns the last, telling part of an error of pflag.
+func reasonOf(err error) string {
+	text := err.Error()
+	if _, reason, ok := strings.Cut(text, " flag: "); ok {
+		text = reason
+	}
+	return text
+}
+
+// quote shows a value that somebody typed, at most so much of it.
+func quote(value string) string {
+	const most = 60
+	if runes := []rune(value); len(runes) > most {
+		value = string(runes[:most]) + "…"
+	}
+	return fmt.Sprintf("%q", value)
+}
+
+// describeFlags returns the help of flags: name and type, then what it is, its
+// default and its variables.
+func describeFlags(flags *pflag.FlagSet) string {
+	var names, texts []string
+	flags.VisitAll(func(f *pflag.Flag) {
+		if f.Hidden {
+			return
+		}
+		names = append(names, flagName(f))
+		texts = append(texts, flagText(f))
+	})
+	return columns(names, texts)
+}
+
+// columns puts each text beside its name, indented and aligned.
+func columns(names, texts []string) string {
+	width := 0
+	for _, name := range names {
+		width = max(width, len(name))
+	}
+	var b strings.Builder
+	for i := range names {
+		fmt.Fprintf(&b, "  %-*s  %s\n", width, names[i], texts[i])
+	}
+	return strings.TrimRight(b.String(), "\n")
+}
+
+func flagName(f *pflag.Flag) string {
+	name := "    --" + f.Name
+	if f.Shorthand != "" {
+		name = "-" + f.Shorthand + ", --" + f.Name
+	}
+	kind, _ := pflag.UnquoteUsage(f)
+	if kind != "" {
+		name += " " + kind
+	}
+	return name
+}
+
+func flagText(f *pflag.Flag) string {
+	_, text := pflag.UnquoteUsage(f)
+	variables := f.Annotations[variableKey]
+	if len(variables) == 0 {
+		if slices.Contains([]string{"", "[]", "false", "0", "0s"}, f.DefValue) {
+			return text
+		}
+		return fmt.Sprintf("%s (default %s)", text, shortDuration(f.DefValue))
+	}
+	standard := shortDuration(strings.Trim(f.DefValue, "[]"))
+	if standard == "" {
+		standard = "none"
+	}
+	return fmt.Sprintf("%s (default %s) [%s]", text, standard, strings.Join(variables, ", "))
+}
+
+// shortDuration leaves the zeros of a duration out: 72h0m0s is 72h. Other text
+// comes back as it is.
+func shortDuration(text string) string {
+	if _, err := time.ParseDuration(text); err != nil {
+		return text
+	}
+	if short, ok := strings.CutSuffix(text, "m0s"); ok {
+		text = short + "m"
+	}
+	if short, ok := strings.CutSuffix(text, "h0m"); ok {
+		text = short + "h"
+	}
+	return text
+}

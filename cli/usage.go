@@ -1,0 +1,46 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// printUsage prints how a command is used: its line, its commands, examples and flags.
+func printUsage(c *cobra.Command) error {
+	w := c.OutOrStderr()
+	line := c.UseLine()
+	if c.HasAvailableSubCommands() {
+		line = c.CommandPath() + " COMMAND"
+	}
+	_, _ = fmt.Fprintf(w, "Usage:\n  %s\n", line)
+	section(w, "Commands", describeCommands(c, "", (*cobra.Command).IsAvailableCommand))
+	section(w, "Examples", c.Example)
+	section(w, "Flags", describeFlags(c.LocalNonPersistentFlags()))
+	shared := pflag.NewFlagSet("", pflag.ContinueOnError)
+	shared.AddFlagSet(c.PersistentFlags())
+	shared.AddFlagSet(c.InheritedFlags())
+	section(w, "Flags of every command", describeFlags(shared))
+	section(w, "Further help", describeCommands(c, c.CommandPath()+" help ", (*cobra.Command).IsAdditionalHelpTopicCommand))
+	return nil
+}
+
+func section(w io.Writer, title, text string) {
+	if text != "" {
+		_, _ = fmt.Fprintf(w, "\n%s:\n%s\n", title, text)
+	}
+}
+
+// describeCommands lists the commands below c that are wanted, each behind a prefix.
+func describeCommands(c *cobra.Command, prefix string, wanted func(*cobra.Command) bool) string {
+	var names, texts []string
+	for _, sub := range c.Commands() {
+		if wanted(sub) {
+			names = append(names, prefix+sub.Name())
+			texts = append(texts, sub.Short)
+		}
+	}
+	return columns(names, texts)
+}

@@ -1,0 +1,187 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// TestMain lets the scripts run this binary under the names of the programs.
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){
+		"muster":  main,
+		"graphql": postGraphQL,
+	})
+}
+
+func TestScripts(t *testing.T) {
+	t.Parallel()
+	testscript.Run(t, testscript.Params{
+		Dir:                 filepath.Join("testdata", "script"),
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"ready":    ready,
+			"exitcode": exitCode,
+			"await":    await,
+			"capture":  capture,
+		},
+		Setup: func(env *testscript.Env) error {
+			port, err := freePort()
+			if err != nil {
+				return err
+			}
+			env.Setenv("PORT", port)
+			env.Setenv("DATA", filepath.Join(env.WorkDir, "data"))
+			env.Setenv("MUSTER_SERVER", "http://127.0.0.1:"+port)
+			env.Setenv("LONG", strings.Repeat("x", 300))
+			env.Setenv("REGISTER", "mutation($input: RegisterNodeInput!) { registerNode(input: $input) { node { id status } } }")
+			env.Setenv("LAUNCH", "mutation($input: LaunchInstanceInput!) { launchInstance(input: $input) { instance { id } } }")
+			return nil
+		},
+	})
+}
+
+// freePort returns a port of loopback that nobody listens on now.
+func freePort() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	defer l.Close()
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	return port, err
+}
+
+// ready waits until the server of the script takes requests.
+func ready(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 0 {
+		ts.Fatalf("usage: ready")
+	}
+	url := ts.Getenv("MUSTER_SERVER") + "/readyz"
+	var last error
+	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		response, err := http.Get(url)
+		if last = err; err != nil {
+			continue
+		}
+		response.Body.Close()
+		if response.StatusCode == http.StatusOK {
+			return
+		}
+		last = fmt.Errorf("it answered %s", response.Status)
+	}
+	ts.Fatalf("the server at %s is not ready: %v", url, last)
+}
+
+// await waits until a file, or what an URL answers, matches: await FILE|URL PATTERN.
+func await(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: await FILE|URL PATTERN")
+	}
+	pattern, err := regexp.Compile("(?m)" + args[1])
+	ts.Check(err)
+	var text string
+	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		if text, err = content(ts, args[0]); err == nil && pattern.MatchString(text) {
+			return
+		}
+	}
+	ts.Fatalf("%s does not match %s: %v\n%s", args[0], args[1], err, text)
+}
+
+func content(ts *testscript.TestScript, source string) (string, error) {
+	if !strings.HasPrefix(source, "http://") {
+		text, err := os.ReadFile(ts.MkAbs(source))
+		return string(text), err
+	}
+	response, err := http.Get(source)
+	if err != nil {
+		return "", err
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	return string(text), err
+}
+
+// capture keeps a part of a file in a variable: capture VARIABLE FILE PATTERN,
+// where the pattern has one group.
+func capture(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 3 {
+		ts.Fatalf("usage: capture VARIABLE FILE PATTERN")
+	}
+	found := regexp.MustCompile("(?m)" + args[2]).FindStringSubmatch(ts.ReadFile(args[1]))
+	if len(found) != 2 {
+		ts.Fatalf("%s does not match %s", args[1], args[2])
+	}
+	ts.Setenv(args[0], found[1])
+}
+
+// exitCode runs a program and wants it to end with a certain exit code:
+// exitcode CODE PROGRAM ARGS...
+func exitCode(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: exitcode CODE PROGRAM ARGS...")
+	}
+	got := "0"
+	if err := ts.Exec(args[1], args[2:]...); err != nil {
+		exited, ok := err.(interface{ ExitCode() int })
+		if !ok {
+			ts.Fatalf("%s: %v", args[1], err)
+		}
+		got = fmt.Sprint(exited.ExitCode())
+	}
+	if got != args[0] {
+		ts.Fatalf("%s ended with %s instead of %s", args[1], got, args[0])
+	}
+}
+
+// postGraphQL is the program graphql: it sends a document to the server as it
+// is, and prints the answer: graphql [-host HOST] DOCUMENT [VARIABLES].
+func postGraphQL() {
+	host := flag.String("host", "", "the Host header")
+	flag.Parse()
+	if err := post(os.Stdout, *host, flag.Arg(0), flag.Arg(1)); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func post(out io.Writer, host, document, variables string) error {
+	if variables == "" {
+		variables = "{}"
+	}
+	body, err := json.Marshal(map[string]any{"query": document, "variables": json.RawMessage(variables)})
+	if err != nil {
+		return err
+	}
+	request, err := http.NewRequest(http.MethodPost, os.Getenv("MUSTER_SERVER")+"/graphql", bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	request.Host = host
+	request.Header.Set("Content-Type", "application/json")
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	answer, err := io.ReadAll(response.Body)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(out, "%d %s\n", response.StatusCode, bytes.TrimSpace(answer))
+	return err
+}

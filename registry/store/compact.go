@@ -103,6 +103,9 @@ func target(tx *gorm.DB, c counter, r muster.Retention) (int64, error) {
 // sweep compacts the next rows of the log below the floor. Each transaction leaves
 // the log as if the floor had ended there.
 func (s *Store) sweep(ctx context.Context, c *counter, rows int) (deleted int64, err error) {
+	if err := s.o.Fault(BeforeSweep); err != nil {
+		return 0, err
+	}
 	err = s.tx(ctx, func(tx *gorm.DB) error {
 		var end sql.NullInt64
 		err := tx.Raw(`

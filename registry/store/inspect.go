@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"net/url"
 	"os"
+	"strings"
 
 	"github.com/mattn/go-sqlite3"
 	"gorm.io/driver/sqlite"
@@ -52,7 +53,8 @@ func (s *Store) inspect(ctx context.Context, known int64) error {
 			"%s has schema version %d and this muster knows versions up to %d: upgrade muster, or give another --data-dir",
 			s.path(), found.version, known)
 	case found.damage != "ok":
-		return s.damaged(errors.New(found.damage))
+		lines := strings.Split(strings.TrimSpace(found.damage), "\n")
+		return s.damaged(errors.New(lines[len(lines)-1])) // the first one names the schema
 	}
 	return nil
 }
@@ -60,12 +62,13 @@ func (s *Store) inspect(ctx context.Context, known int64) error {
 // begins reports whether there is no database yet, and refuses a file that
 // cannot be one.
 func (s *Store) begins() (empty bool, err error) {
-	f, err := os.Open(s.path())
+	f, err := os.OpenFile(s.path(), os.O_RDWR, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return true, s.noOrphan()
 	}
 	if err != nil {
-		return false, muster.Errorf(muster.Invalid, "%s cannot be read: %w; let this user read and write it", s.path(), err)
+		return false, muster.Errorf(muster.Invalid,
+			"the database cannot be used: %w; it has to be a file that this user can read and write", err)
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	head := make([]byte, len(magic))
@@ -74,7 +77,7 @@ func (s *Store) begins() (empty bool, err error) {
 		return true, s.noOrphan()
 	}
 	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
-		return false, muster.Errorf(muster.Invalid, "%s cannot be read: %w; it has to be a file", s.path(), err)
+		return false, s.damaged(err)
 	}
 	if !bytes.Equal(head[:n], []byte(magic)) {
 		return false, s.damaged(errors.New("it does not begin like a database"))

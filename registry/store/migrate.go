@@ -78,7 +78,7 @@ func (s *Store) migrate(ctx context.Context, db *sql.DB) error {
 func (s *Store) copyBefore(ctx context.Context, db *sql.DB, version int64) error {
 	name := fmt.Sprintf("%s.before-v%d", s.path(), version)
 	passing := name + ".part"
-	if err := os.Remove(passing); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := os.WriteFile(passing, nil, 0o600); err != nil {
 		return fmt.Errorf("copy the database before its migration: %w", err)
 	}
 	if _, err := db.ExecContext(ctx, "VACUUM INTO ?", passing); err != nil {

@@ -33,13 +33,15 @@ type Options struct {
 // Point is a place where Options.Fault may strike.
 type Point string
 
-// The points, in the order in which a commit passes them.
+// The points: those of a commit in the order in which it passes them, then that of
+// a compaction.
 const (
 	BeforeWrite  Point = "before-write"  // the transaction has begun
 	BeforeCommit Point = "before-commit" // all is written
 	DuringCommit Point = "during-commit" // COMMIT itself fails, and nothing is committed
 	AfterCommit  Point = "after-commit"  // committed, and the answer is lost
 	Verify       Point = "verify"        // the counter is about to be read after a failed COMMIT
+	BeforeSweep  Point = "before-sweep"  // the next part of the log is about to be compacted; no transaction is open
 )
 
 func (o Options) withDefaults() Options {

@@ -14,6 +14,8 @@ import (
 
 	"gorm.io/driver/sqlite"
 	"gorm.io/gorm"
+
+	"github.com/muster-cloud/muster"
 )
 
 // FileName is the database's name in the data directory.
@@ -67,6 +69,9 @@ func (s *Store) open(ctx context.Context) error {
 	if err := s.inspect(ctx, known); err != nil {
 		return err
 	}
+	if err := s.touch(); err != nil {
+		return err
+	}
 	writer, err := s.connect(s.writerDSN(), 1)
 	if err != nil {
 		return s.unusable(err)
@@ -86,6 +91,17 @@ func (s *Store) open(ctx context.Context) error {
 	}
 	s.history, err = s.gorm(history)
 	return err
+}
+
+// touch makes the database's file, for SQLite would let others read it, and it
+// has secrets. What SQLite puts beside it gets the same mode.
+func (s *Store) touch() error {
+	f, err := os.OpenFile(s.path(), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return muster.Errorf(muster.Invalid,
+			"the database cannot be made: %w; let this user write to its directory, or give another --data-dir", err)
+	}
+	return f.Close()
 }
 
 // Close writes the log ahead back into the database and gives up the data

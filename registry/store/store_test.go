@@ -1,7 +1,9 @@
 package store_test
 
 import (
+	"database/sql"
 	"fmt"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -104,4 +106,19 @@ func commit(t testing.TB, s *store.Store, b *muster.Batch) {
 	if err := s.Commit(t.Context(), b); err != nil {
 		t.Fatalf("commit of revision %d: %v", b.To, err)
 	}
+}
+
+// rawDB is the database behind the store's back.
+func rawDB(t testing.TB, dir string) *sql.DB {
+	t.Helper()
+	db, err := sql.Open("sqlite3", "file:"+filepath.Join(dir, store.FileName)+"?_txlock=immediate&_busy_timeout=5000")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return db
 }

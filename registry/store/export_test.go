@@ -1,0 +1,28 @@
+package store
+
+import (
+	"io/fs"
+	"strconv"
+)
+
+// WithMigrations returns o with other migrations than the embedded ones.
+func (o Options) WithMigrations(migrations fs.FS) Options {
+	o.migrations = migrations
+	return o
+}
+
+// Migrations are the embedded ones.
+func Migrations() fs.FS { return embedded() }
+
+// LimitPages makes the disk full at that many pages, of 4 KiB; 0 ends it.
+func (s *Store) LimitPages(n int) error {
+	if n == 0 {
+		n = 1 << 30
+	}
+	return s.writer.Exec("PRAGMA max_page_count = " + strconv.Itoa(n)).Error
+}
+
+// TotalChanges is how many rows the writer has written since it was opened.
+func (s *Store) TotalChanges() (n int64, err error) {
+	return n, s.writer.Raw("SELECT total_changes()").Scan(&n).Error
+}

@@ -317,6 +317,8 @@ type Instance struct {
 	StartedAt *time.Time `json:"startedAt"`
 	// When its last generation ended.
 	EndedAt *time.Time `json:"endedAt"`
+	// When its node confirmed that it is gone.
+	TerminatedAt *time.Time `json:"terminatedAt"`
 	// Until when it may wait for a node.
 	QueueDeadline *time.Time `json:"queueDeadline"`
 	// The revision of its newest change.
@@ -391,6 +393,9 @@ func (v *Instance) GetStartedAt() *time.Time { return v.StartedAt }
 
 // GetEndedAt returns Instance.EndedAt, and is useful for accessing the field via an interface.
 func (v *Instance) GetEndedAt() *time.Time { return v.EndedAt }
+
+// GetTerminatedAt returns Instance.TerminatedAt, and is useful for accessing the field via an interface.
+func (v *Instance) GetTerminatedAt() *time.Time { return v.TerminatedAt }
 
 // GetQueueDeadline returns Instance.QueueDeadline, and is useful for accessing the field via an interface.
 func (v *Instance) GetQueueDeadline() *time.Time { return v.QueueDeadline }
@@ -1845,6 +1850,7 @@ fragment Instance on Instance {
 	createdAt
 	startedAt
 	endedAt
+	terminatedAt
 	queueDeadline
 	revision
 }
@@ -1911,6 +1917,7 @@ fragment Instance on Instance {
 	createdAt
 	startedAt
 	endedAt
+	terminatedAt
 	queueDeadline
 	revision
 }
@@ -2091,6 +2098,7 @@ fragment Instance on Instance {
 	createdAt
 	startedAt
 	endedAt
+	terminatedAt
 	queueDeadline
 	revision
 }
@@ -2656,6 +2664,7 @@ fragment Instance on Instance {
 	createdAt
 	startedAt
 	endedAt
+	terminatedAt
 	queueDeadline
 	revision
 }
@@ -2722,6 +2731,7 @@ fragment Instance on Instance {
 	createdAt
 	startedAt
 	endedAt
+	terminatedAt
 	queueDeadline
 	revision
 }
@@ -2788,6 +2798,7 @@ fragment Instance on Instance {
 	createdAt
 	startedAt
 	endedAt
+	terminatedAt
 	queueDeadline
 	revision
 }
@@ -2854,6 +2865,7 @@ fragment Instance on Instance {
 	createdAt
 	startedAt
 	endedAt
+	terminatedAt
 	queueDeadline
 	revision
 }
@@ -3036,6 +3048,7 @@ fragment Instance on Instance {
 	createdAt
 	startedAt
 	endedAt
+	terminatedAt
 	queueDeadline
 	revision
 }
@@ -3136,6 +3149,7 @@ fragment Instance on Instance {
 	createdAt
 	startedAt
 	endedAt
+	terminatedAt
 	queueDeadline
 	revision
 }

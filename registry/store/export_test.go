@@ -21,8 +21,3 @@ func (s *Store) LimitPages(n int) error {
 	}
 	return s.writer.Exec("PRAGMA max_page_count = " + strconv.Itoa(n)).Error
 }
-
-// TotalChanges is how many rows the writer has written since it was opened.
-func (s *Store) TotalChanges() (n int64, err error) {
-	return n, s.writer.Raw("SELECT total_changes()").Scan(&n).Error
-}

@@ -23,12 +23,18 @@ func (s *Store) ChangesAfter(ctx context.Context, after int64, limit int) ([]*mu
 			return err
 		}
 		if after != 0 && after < c.Floor {
-			return muster.Errorf(muster.Compacted,
-				"the changes after revision %d are no longer all there, those after %d are: list again", after, c.Floor)
+			return s.compacted(after, c)
 		}
 		return tx.Where("revision > ?", after).Order("revision").Limit(limit).Find(&changes).Error
 	})
 	return s.decoded(changes, err)
+}
+
+func (s *Store) compacted(after int64, c counter) error {
+	err := muster.Errorf(muster.Compacted,
+		"the changes after revision %d are no longer all there, those after %d are: list again", after, c.Floor)
+	err.Details = map[string]any{"oldest": muster.Cursor{Epoch: c.Epoch, Position: c.floor()}.String()}
+	return err
 }
 
 // ChangesOfAfter returns up to limit changes of one object that follow revision

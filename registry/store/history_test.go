@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"errors"
 	"slices"
 	"testing"
 
@@ -77,10 +78,12 @@ func TestStore_ReadsTheLog(t *testing.T) {
 
 func TestStore_RefusesAGap(t *testing.T) {
 	s := open(t, store.Options{Dir: t.TempDir()})
-	aLog(t, s)
-	if _, _, err := s.Compact(t.Context(), muster.Retention{Keep: 11, MaxAge: -1}); err != nil {
+	j := aLog(t, s)
+	floor, _, err := s.Compact(t.Context(), muster.Retention{Keep: 11, MaxAge: -1})
+	if err != nil {
 		t.Fatal(err)
 	}
+	oldest := muster.Cursor{Epoch: j.epoch, Position: floor}.String()
 	// 20 is the floor: each of the objects has its newest change of the first 20.
 	for after, want := range map[int64][]int64{0: {1, 18, 19, 20, 21}, 20: {21, 22, 23, 24, 25}, 21: {22, 23, 24, 25, 26}} {
 		changes, err := s.ChangesAfter(t.Context(), after, 5)
@@ -91,6 +94,8 @@ func TestStore_RefusesAGap(t *testing.T) {
 	for _, after := range []int64{1, 19} {
 		if changes, err := s.ChangesAfter(t.Context(), after, 5); muster.CodeOf(err) != muster.Compacted {
 			t.Errorf("after %d: %v (%v)", after, revisions(changes), err)
+		} else if e, _ := errors.AsType[*muster.Error](err); e.Details["oldest"] != oldest {
+			t.Errorf("after %d: the oldest cursor is %v, want %s", after, e.Details["oldest"], oldest)
 		}
 	}
 	changes, err := s.ChangesOfAfter(t.Context(), "i-1", 0, 2)

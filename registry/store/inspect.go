@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"net/url"
 	"os"
 	"strings"
 
@@ -101,16 +100,6 @@ func (s *Store) noOrphan() error {
 func (s *Store) hasWAL() bool {
 	info, err := os.Stat(s.path() + walSuffix)
 	return err == nil && info.Size() > 0
-}
-
-// inspectDSN leaves no file behind: without a write-ahead log the database is all
-// there is, and as nobody else has the directory it does not change either.
-func (s *Store) inspectDSN() string {
-	params := url.Values{"mode": {"ro"}, "_query_only": {"on"}}
-	if !s.hasWAL() {
-		params.Set("immutable", "1")
-	}
-	return s.dsn(params)
 }
 
 type finding struct {

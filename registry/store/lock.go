@@ -47,12 +47,10 @@ func lock(f *os.File, dir string) error {
 	if err != nil {
 		return muster.Errorf(muster.Invalid, "the data directory %s cannot be locked: %w; give another --data-dir", dir, err)
 	}
-	// The pid is for people; the lock is what counts.
-	if err := f.Truncate(0); err != nil {
-		return fmt.Errorf("write the pid to %s: %w", f.Name(), err)
-	}
-	if _, err := f.WriteAt(fmt.Appendln(nil, os.Getpid()), 0); err != nil {
-		return fmt.Errorf("write the pid to %s: %w", f.Name(), err)
+	// The pid is for people, and the lock is what counts: without space for the
+	// pid, the message about it is just less helpful.
+	if f.Truncate(0) == nil {
+		_, _ = f.WriteAt(fmt.Appendln(nil, os.Getpid()), 0)
 	}
 	return nil
 }

@@ -78,19 +78,24 @@ func (s *Store) migrate(ctx context.Context, db *sql.DB) error {
 func (s *Store) copyBefore(ctx context.Context, db *sql.DB, version int64) error {
 	name := fmt.Sprintf("%s.before-v%d", s.path(), version)
 	passing := name + ".part"
-	if err := os.WriteFile(passing, nil, 0o600); err != nil {
-		return fmt.Errorf("copy the database before its migration: %w", err)
-	}
-	if _, err := db.ExecContext(ctx, "VACUUM INTO ?", passing); err != nil {
-		return fmt.Errorf("copy the database to %s before its migration: %w", name, err)
-	}
-	if err := syncFile(passing); err != nil {
-		return fmt.Errorf("copy the database to %s before its migration: %w", name, err)
+	if err := copyTo(ctx, db, passing); err != nil {
+		return fmt.Errorf("copy the database to %s before its migration: %w", name, errors.Join(err, os.Remove(passing)))
 	}
 	if err := os.Rename(passing, name); err != nil {
 		return fmt.Errorf("copy the database before its migration: %w", err)
 	}
 	return syncFile(s.o.Dir)
+}
+
+// copyTo makes the file first, for SQLite would let others read it.
+func copyTo(ctx context.Context, db *sql.DB, name string) error {
+	if err := os.WriteFile(name, nil, 0o600); err != nil {
+		return err
+	}
+	if _, err := db.ExecContext(ctx, "VACUUM INTO ?", name); err != nil {
+		return err
+	}
+	return syncFile(name)
 }
 
 func syncFile(name string) error {

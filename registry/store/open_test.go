@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/fstest"
 
 	"golang.org/x/sys/unix"
 
@@ -50,6 +49,27 @@ func TestOpen_GivesANewDatabaseItsIdentity(t *testing.T) {
 	}
 	if second.Term != first.Term+1 {
 		t.Errorf("the term went from %d to %d", first.Term, second.Term)
+	}
+}
+
+func TestOpen_GoesOnWhereACreationWasCutShort(t *testing.T) {
+	cases := map[string][]string{
+		"before anything was written": nil,
+		"after the mark":              {"PRAGMA journal_mode = WAL", "PRAGMA application_id = 0x6d737472"},
+		"before the first migration": {
+			"PRAGMA application_id = 0x6d737472",
+			"CREATE TABLE goose_db_version (id integer PRIMARY KEY, version_id integer, is_applied integer, tstamp timestamp DEFAULT (datetime('now')))",
+			"INSERT INTO goose_db_version (version_id, is_applied) VALUES (0, 1)",
+		},
+	}
+	for name, statements := range cases {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			put(t, dir, "muster.db", "")
+			raw(t, dir, statements...)
+			s := open(t, store.Options{Dir: dir})
+			commit(t, s, newJournal(load(t, s)).batch(aNode(1)))
+		})
 	}
 }
 
@@ -295,12 +315,14 @@ func newer(t *testing.T, dir string) {
 	raw(t, dir, "INSERT INTO goose_db_version (version_id, is_applied) VALUES (7, 1)")
 }
 
-// raw runs a statement behind the store's back.
-func raw(t *testing.T, dir, statement string) {
+// raw runs statements behind the store's back.
+func raw(t *testing.T, dir string, statements ...string) {
 	t.Helper()
 	db := rawDB(t, dir)
-	if _, err := db.ExecContext(t.Context(), statement); err != nil {
-		t.Fatal(err)
+	for _, statement := range statements {
+		if _, err := db.ExecContext(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if err := db.Close(); err != nil {
 		t.Fatal(err)
@@ -342,60 +364,5 @@ func same(t *testing.T, before, after map[string]string) {
 		if is, ok := after[name]; !ok || is != was {
 			t.Errorf("%s was changed or removed", name)
 		}
-	}
-}
-
-// second is a migration after the embedded ones.
-func withSecond(t *testing.T, text string) fs.FS {
-	t.Helper()
-	first, err := fs.ReadFile(store.Migrations(), "00001_begin.sql")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return fstest.MapFS{
-		"00001_begin.sql":  {Data: first},
-		"00002_second.sql": {Data: []byte("-- +goose Up\n" + text)},
-	}
-}
-
-func TestOpen_MigratesAndKeepsACopy(t *testing.T) {
-	dir := t.TempDir()
-	made(t, dir, 3)
-	s := open(t, store.Options{Dir: dir}.WithMigrations(withSecond(t, "DELETE FROM instances;")))
-	for _, name := range []string{"muster.db", "muster.db-wal", "muster.db-shm", "muster.db.before-v2", "muster.lock"} {
-		info, err := os.Stat(filepath.Join(dir, name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if info.Mode() != 0o600 {
-			t.Errorf("%s has mode %s and may have secrets", name, info.Mode())
-		}
-	}
-	if state := load(t, s); len(state.Nodes) != 3 || len(state.Instances) != 0 {
-		t.Errorf("%d nodes and %d instances after the migration", len(state.Nodes), len(state.Instances))
-	}
-	old := t.TempDir()
-	put(t, old, "muster.db", contents(t, dir)["muster.db.before-v2"])
-	if state := load(t, open(t, store.Options{Dir: old})); len(state.Instances) != 3 {
-		t.Errorf("the copy has %d instances", len(state.Instances))
-	}
-}
-
-func TestOpen_UndoesAMigrationThatFails(t *testing.T) {
-	dir := t.TempDir()
-	made(t, dir, 3)
-	bad := withSecond(t, "DELETE FROM instances;\nINSERT INTO no_such_table VALUES (1);")
-	for range 2 { // the copy of the first attempt is not in the way of the second
-		s, err := store.Open(t.Context(), store.Options{Dir: dir}.WithMigrations(bad))
-		if err == nil {
-			_ = s.Close()
-			t.Fatal("it was opened")
-		}
-		if !strings.Contains(err.Error(), "no such table: no_such_table") {
-			t.Errorf("it says %v", err)
-		}
-	}
-	if state := load(t, open(t, store.Options{Dir: dir})); len(state.Instances) != 3 {
-		t.Errorf("%d instances are left", len(state.Instances))
 	}
 }

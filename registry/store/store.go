@@ -5,10 +5,8 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"net/url"
 	"os"
 	"path/filepath"
-	"strconv"
 	"sync"
 	"sync/atomic"
 
@@ -137,7 +135,8 @@ func (s *Store) release() error {
 	return errors.Join(append(errs, s.lock.Close())...)
 }
 
-// Statements returns how many SQL statements have run.
+// Statements returns how many SQL statements have run since Open began, without
+// its migrations and BEGIN and COMMIT.
 func (s *Store) Statements() int64 { return s.traced.n.Load() }
 
 func (s *Store) path() string { return filepath.Join(s.o.Dir, FileName) }
@@ -164,32 +163,4 @@ func (s *Store) gorm(db *sql.DB) (*gorm.DB, error) {
 		return nil, fmt.Errorf("open %s: %w", s.path(), err)
 	}
 	return g.Session(&gorm.Session{SkipHooks: true}), nil
-}
-
-// writerDSN is everything that a connection which writes has to be. Statements
-// are kept prepared by the driver: inside transactions GORM prepares anew.
-func (s *Store) writerDSN() string {
-	return s.dsn(url.Values{
-		"mode":             {"rwc"},
-		"_txlock":          {"immediate"},
-		"_journal_mode":    {"WAL"},
-		"_synchronous":     {"FULL"},
-		"_foreign_keys":    {"on"},
-		"_stmt_cache_size": {"64"},
-	})
-}
-
-func (s *Store) historyDSN() string {
-	return s.dsn(url.Values{
-		"mode":             {"ro"},
-		"_txlock":          {"deferred"},
-		"_query_only":      {"on"},
-		"_stmt_cache_size": {"16"},
-	})
-}
-
-func (s *Store) dsn(params url.Values) string {
-	params.Set("_busy_timeout", strconv.FormatInt(s.o.BusyTimeout.Milliseconds(), 10))
-	u := url.URL{Scheme: "file", Path: s.path(), RawQuery: params.Encode(), OmitHost: true}
-	return u.String()
 }

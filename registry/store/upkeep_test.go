@@ -70,7 +70,7 @@ func TestStore_ForgetsOldRequests(t *testing.T) {
 // totalWrites is how many rows the store has written since it was opened.
 func totalWrites(t *testing.T, s *store.Store) int64 {
 	t.Helper()
-	n, err := s.TotalChanges()
+	n, err := s.RowsChanged(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -56,7 +56,7 @@ bench: ## print a table of the benchmarks' figures
 	@internal/build/bench.sh
 
 lint: ## formatting, vet, staticcheck and the rules of the house
-	@unformatted=$$(git ls-files --cached --others --exclude-standard '*.go' | xargs go tool gofumpt -l); \
+	@unformatted=$$(go tool gofumpt -l .); \
 	if [ -n "$$unformatted" ]; then echo "not formatted: run \`go tool gofumpt -w\` on:" $$unformatted; exit 1; fi
 	go vet ./...
 	go tool staticcheck ./...

@@ -77,6 +77,7 @@ func open(t *testing.T) (context.Context, *journal) {
 	t.Helper()
 	options := []chromedp.ExecAllocatorOption{
 		chromedp.ExecPath("chromium"), chromedp.UserDataDir(t.TempDir()), chromedp.WindowSize(1400, 900),
+		chromedp.Env("TMPDIR="+t.TempDir(), "HOME="+t.TempDir()),
 		chromedp.Flag("host-resolver-rules", "MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"),
 	}
 	for _, name := range []string{
@@ -85,12 +86,18 @@ func open(t *testing.T) (context.Context, *journal) {
 	} {
 		options = append(options, chromedp.Flag(name, true))
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	// The test's own context ends before its clean-up, which closes the browser.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 3*time.Minute)
 	t.Cleanup(cancel)
 	ctx, cancel = chromedp.NewExecAllocator(ctx, options...)
 	t.Cleanup(cancel)
 	ctx, cancel = chromedp.NewContext(ctx)
 	t.Cleanup(cancel)
+	t.Cleanup(func() {
+		if err := chromedp.Cancel(ctx); err != nil {
+			t.Errorf("close the browser: %v", err)
+		}
+	})
 	j := &journal{}
 	if err := chromedp.Listen(ctx, j.record); err != nil {
 		t.Fatal(err)

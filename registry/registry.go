@@ -166,14 +166,9 @@ func Open(ctx context.Context, deps Deps, opts Options) (*Registry, error) {
 		limit: r.opts.MaxBatch, queue: make(chan call, r.opts.MaxQueue), stopped: make(chan struct{}),
 		settle: r.settle, announce: r.announce, recover: r.reload,
 	}
-	state, err := deps.Store.Load(ctx)
-	if err != nil {
+	if err := r.reload(ctx); err != nil {
 		return nil, fmt.Errorf("load the state: %w", err)
 	}
-	if err := r.install(state); err != nil {
-		return nil, err
-	}
-	deps.Hub.Reset(state.Epoch, state.Head, state.Floor)
 	r.commits.ready.Store(true)
 	return r, nil
 }
@@ -182,12 +177,12 @@ func Open(ctx context.Context, deps Deps, opts Options) (*Registry, error) {
 func stamp(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond) }
 
 // install makes the loaded state the present one.
-func (r *Registry) install(s *muster.State) error {
+func (r *Registry) install(s *muster.State, at time.Time) error {
 	db, err := memdb.NewMemDB(schema())
 	if err != nil {
 		return fmt.Errorf("make the state in memory: %w", err)
 	}
-	m := &meta{clusterUID: s.ClusterUID, epoch: s.Epoch, term: s.Term, head: s.Head, sequences: s.Sequences}
+	m := &meta{clusterUID: s.ClusterUID, epoch: s.Epoch, term: s.Term, head: s.Head, at: at, sequences: s.Sequences}
 	if m.sequences == nil {
 		m.sequences = map[string]int64{}
 	}
@@ -223,11 +218,28 @@ func (r *Registry) reload(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := r.install(state); err != nil {
+	at, err := r.newestAt(ctx, state)
+	if err != nil {
+		return err
+	}
+	if err := r.install(state, at); err != nil {
 		return err
 	}
 	r.Hub.Reset(state.Epoch, state.Head, state.Floor)
 	return nil
+}
+
+// newestAt returns when the newest change was committed, so that time does not
+// go back over a restart; zero when the log no longer has it.
+func (r *Registry) newestAt(ctx context.Context, s *muster.State) (time.Time, error) {
+	if s.Head == s.Floor {
+		return time.Time{}, nil
+	}
+	newest, err := r.History.ChangesAfter(ctx, s.Head.Revision-1, 1)
+	if err != nil || len(newest) == 0 {
+		return time.Time{}, err
+	}
+	return newest[0].At, nil
 }
 
 // View returns a snapshot of the present state.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -77,7 +78,7 @@ func New(o Options) (*Agent, error) {
 	case o.Registry == nil:
 		return nil, muster.InvalidField("registry", "an agent needs one to register with")
 	case o.StateDir == "":
-		return nil, muster.InvalidField("stateDir", "an agent needs a directory to remember itself in: give one with --data")
+		return nil, muster.InvalidField("stateDir", "an agent needs a directory to remember itself in: give one with --state-dir")
 	}
 	if o.Listen == "" {
 		o.Listen = DefaultListen
@@ -149,8 +150,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// begin starts a new incarnation and remembers what the host's restart or the
-// last agent's end cut off.
+// begin starts a new incarnation and notes what the host's restart cut off.
 func (a *Agent) begin(ctx context.Context, file *identityFile) error {
 	machines, err := a.o.Driver.List(ctx)
 	if err != nil {
@@ -176,16 +176,14 @@ func (a *Agent) begin(ctx context.Context, file *identityFile) error {
 	return nil
 }
 
-// toRevive selects the machines that did not end by themselves.
+// toRevive selects the machines that the host's restart ended, the last one or
+// an earlier one that they have not been started again after. What had ended
+// before it stays as it ended.
 func toRevive(machines []driver.Status, before []string, restarted bool) []string {
-	known := map[string]bool{}
-	for _, machine := range before {
-		known[machine] = true
-	}
 	var revive []string
 	for _, m := range machines {
-		cut := m.State == driver.Preparing || m.State == driver.Exited && (restarted || known[m.Spec.Machine])
-		if cut {
+		cut := restarted && m.Reason == reasonRestarted || slices.Contains(before, m.Spec.Machine)
+		if m.State == driver.Exited && cut {
 			revive = append(revive, m.Spec.Machine)
 		}
 	}

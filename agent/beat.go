@@ -135,7 +135,8 @@ func (a *Agent) beatOnce(ctx context.Context) error {
 	if desired == nil || desired.Epoch != beat.Epoch || desired.DesiredRevision != beat.DesiredRevision {
 		a.fetchDue.raise()
 	}
-	a.reportDue.raise() // whatever the driver did not tell of; nothing is sent if nothing changed
+	a.passDue.raise() // whatever the driver did not tell of
+	a.reportDue.raise()
 	return nil
 }
 

@@ -80,7 +80,7 @@ func (o *Options) reachedAt(listening net.Addr) (string, int, error) {
 		return o.Advertise, port, nil
 	}
 	if ip := net.ParseIP(host); ip == nil || ip.IsUnspecified() {
-		return "", 0, muster.InvalidField("advertise", "listening on %s says nothing about where the node is reached: give its address with --advertise", listening)
+		return "", 0, muster.InvalidField("advertise", "listening on %s says nothing about where the node is reached: give its address with --advertise-addr", listening)
 	}
 	return host, port, nil
 }

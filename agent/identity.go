@@ -23,8 +23,8 @@ type identity struct {
 	Epoch       string         `json:"epoch"`      // the history that it was last in
 	Incarnation int64          `json:"incarnation"`
 	BootID      string         `json:"bootId"`
-	// Revive are the machines that ended without their own doing, when the host
-	// restarted or a launch was interrupted, and have not been started again yet.
+	// Revive are the machines that a restart of the host ended and that have not
+	// been started again yet.
 	Revive []string `json:"revive,omitempty"`
 }
 
@@ -41,10 +41,10 @@ type identityFile struct {
 // openIdentity locks the state directory, which it makes if need be, and reads
 // what is there. CONFLICT: another agent holds it.
 func openIdentity(dir string) (*identityFile, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := os.MkdirAll(dir, 0o711); err != nil {
 		return nil, fmt.Errorf("make the agent's state directory: %w", err)
 	}
-	lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	lock, err := os.OpenFile(filepath.Join(dir, "agent.lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open the lock of the agent's state directory: %w", err)
 	}

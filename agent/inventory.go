@@ -9,8 +9,11 @@ import (
 	"github.com/muster-cloud/muster/agent/driver"
 )
 
-// reasonStopped is a driver's reason for what ended because it was stopped.
-const reasonStopped = "stopped"
+// The reasons of drivers for what did not end by itself.
+const (
+	reasonStopped   = "stopped"
+	reasonRestarted = "the host was restarted"
+)
 
 // view is what goes into a report beside the machines.
 type view struct {

@@ -72,7 +72,7 @@ func places(desired *muster.Assignments, machines []driver.Status) map[string]*p
 type marks struct {
 	failed map[string]string // a launch could not be tried
 	remove map[string]bool   // named by the registry as terminated
-	revive map[string]bool   // ended without its own doing
+	revive map[string]bool   // ended by a restart of the host
 }
 
 // next decides what to do first at a place. What the assignments leave out is
@@ -108,9 +108,7 @@ func (p *place) next(k marks) (verb, string) {
 // run brings the wanted generation to run.
 func (p *place) run(k marks) (verb, string) {
 	for _, m := range p.machines {
-		older := m.Spec.Generation < p.wanted.Generation
-		cut := m.Spec.Machine == p.wanted.Machine && m.State == driver.Preparing // a launch that nobody finishes
-		if cut || older && m.State != driver.Exited {
+		if m.Spec.Generation < p.wanted.Generation && m.State != driver.Exited {
 			return stop, m.Spec.Machine
 		}
 	}
@@ -125,8 +123,8 @@ func (p *place) run(k marks) (verb, string) {
 	return nothing, ""
 }
 
-// revives reports whether a machine is to run, should it have ended without its
-// own doing.
+// revives reports whether a machine is to run again, should a restart of the
+// host have ended it.
 func (p *place) revives(m driver.Status) bool {
 	w := p.wanted
 	return w != nil && w.Machine == m.Spec.Machine && w.Desired == muster.WantRunning && !w.Ended

@@ -1,0 +1,288 @@
+package agent_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/muster-cloud/muster"
+	"github.com/muster-cloud/muster/client"
+)
+
+// cloud is a registry of one node in memory, which also judges what the agent
+// tells it.
+type cloud struct {
+	mu         sync.Mutex
+	epoch      string
+	revision   int64
+	last       int64 // instance number
+	node       client.Node
+	known      bool
+	sequence   int64
+	instances  map[muster.InstanceID]*wish
+	interval   time.Duration
+	fail       func(call string) error // nil, or what a call fails with
+	calls      map[string][]time.Time
+	registered []muster.RegisterNodeInput
+	reports    []muster.ReportInstancesInput // those that were taken
+	named      map[string]bool               // machines that were named as terminated
+	hidden     bool                          // it neither wants nor names anything
+	faults     []string
+}
+
+// wish is an instance as the registry has it.
+type wish struct {
+	muster.Assignment
+	since  int64 // the revision that last changed what is desired
+	status muster.InstanceStatus
+	seen   muster.InstanceReportInput
+}
+
+func newCloud() *cloud {
+	return &cloud{
+		epoch: "e1", revision: 1, interval: 10 * time.Second,
+		instances: map[muster.InstanceID]*wish{}, calls: map[string][]time.Time{}, named: map[string]bool{},
+	}
+}
+
+func (c *cloud) called(name string) error {
+	c.calls[name] = append(c.calls[name], time.Now())
+	if c.fail != nil {
+		return c.fail(name)
+	}
+	return nil
+}
+
+func (c *cloud) knows(uid muster.NodeUID, incarnation int64) error {
+	switch {
+	case !c.known || uid != c.node.UID || incarnation > c.node.Incarnation:
+		return muster.Errorf(muster.UnknownNode, "register again")
+	case incarnation < c.node.Incarnation:
+		return muster.Errorf(muster.Superseded, "stop")
+	}
+	return nil
+}
+
+func (c *cloud) RegisterNode(_ context.Context, in muster.RegisterNodeInput) (*client.Registration, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.called("RegisterNode"); err != nil {
+		return nil, err
+	}
+	if c.node.UID == "" {
+		c.node.UID = "n-1"
+	} else if in.UID == nil || *in.UID != c.node.UID {
+		c.fault("it registered with the uid %v", in.UID)
+	}
+	if in.Incarnation < c.node.Incarnation {
+		return nil, muster.Errorf(muster.Superseded, "stop")
+	}
+	c.node.ID, c.node.Incarnation, c.known, c.sequence = in.ID, in.Incarnation, true, 0
+	c.registered = append(c.registered, in)
+	node := c.node
+	return &client.Registration{
+		Node:   &node,
+		Server: &client.ServerInfo{ClusterUID: "cluster", Epoch: c.epoch, HeartbeatInterval: c.interval},
+		Remove: c.take(in.Instances, in.Epoch, in.AppliedRevision),
+	}, nil
+}
+
+func (c *cloud) Heartbeat(_ context.Context, in muster.HeartbeatInput) (*muster.Beat, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.called("Heartbeat"); err != nil {
+		return nil, err
+	}
+	if err := c.knows(in.UID, in.Incarnation); err != nil {
+		return nil, err
+	}
+	return &muster.Beat{NextBeatIn: c.interval, Epoch: c.epoch, DesiredRevision: c.desired()}, nil
+}
+
+func (c *cloud) Assignments(_ context.Context, uid muster.NodeUID, incarnation int64) (*muster.Assignments, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.called("Assignments"); err != nil {
+		return nil, err
+	}
+	if err := c.knows(uid, incarnation); err != nil {
+		return nil, err
+	}
+	a := &muster.Assignments{Epoch: c.epoch, DesiredRevision: c.desired(), Subnet: "10.213.7.0/24"}
+	for _, id := range slices.Sorted(maps.Keys(c.instances)) {
+		w := c.instances[id]
+		if w.status == muster.Terminated || c.hidden {
+			continue
+		}
+		one := w.Assignment
+		one.Ended = w.Desired == muster.WantRunning && (w.status == muster.Stopped || w.status == muster.Failed)
+		a.Instances = append(a.Instances, &one)
+	}
+	return a, nil
+}
+
+func (c *cloud) ReportInstances(_ context.Context, in muster.ReportInstancesInput) ([]string, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.called("ReportInstances"); err != nil {
+		return nil, err
+	}
+	if err := c.knows(in.UID, in.Incarnation); err != nil {
+		return nil, err
+	}
+	if in.Sequence <= c.sequence {
+		c.fault("the sequence went from %d to %d", c.sequence, in.Sequence)
+	}
+	c.sequence = in.Sequence
+	c.reports = append(c.reports, in)
+	return c.take(in.Instances, in.Epoch, in.AppliedRevision), nil
+}
+
+// take applies an inventory as the registry does.
+func (c *cloud) take(reports []muster.InstanceReportInput, epoch string, applied int64) (remove []string) {
+	there := map[muster.InstanceID]bool{}
+	machines := map[string]bool{}
+	for _, r := range reports {
+		if machines[r.Machine] {
+			c.fault("%s is in one report twice", r.Machine)
+		}
+		machines[r.Machine] = true
+		w := c.instances[r.ID]
+		switch {
+		case r.Epoch != c.epoch || c.hidden:
+			continue
+		case w == nil || w.status == muster.Terminated:
+			remove = append(remove, r.Machine)
+			c.named[r.Machine] = true
+			continue
+		}
+		there[r.ID] = true
+		if r.Generation == w.Generation && w.status != muster.Terminating {
+			c.observe(w, r)
+		}
+	}
+	for id, w := range c.instances {
+		if c.hidden || there[id] || epoch != c.epoch || applied < w.since {
+			continue
+		}
+		switch w.status {
+		case muster.Terminating:
+			w.status = muster.Terminated
+		case muster.Provisioning, muster.Running, muster.Stopping:
+			c.fault("%s is %s and a report that has applied it leaves it out", id, w.status)
+		}
+	}
+	return remove
+}
+
+func (c *cloud) observe(w *wish, r muster.InstanceReportInput) {
+	ended := r.Status == muster.Stopped || r.Status == muster.Failed
+	w.seen = r
+	switch {
+	case w.status == muster.Stopping && ended, w.status == muster.Stopped && ended:
+		w.status = muster.Stopped
+	case w.status == muster.Stopping:
+	case w.status == muster.Running && r.Status == muster.Provisioning:
+	default:
+		if !w.status.MayBecome(r.Status) {
+			c.fault("%s is reported %s while it is %s", r.Machine, r.Status, w.status)
+			return
+		}
+		w.status = r.Status
+	}
+}
+
+func (c *cloud) fault(format string, args ...any) {
+	c.faults = append(c.faults, fmt.Sprintf(format, args...))
+}
+
+func (c *cloud) desired() int64 {
+	newest := int64(0)
+	for _, w := range c.instances {
+		newest = max(newest, w.since)
+	}
+	return newest
+}
+
+// What people ask for. Each returns whether it could be.
+
+func (c *cloud) launch(command ...string) muster.InstanceID {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.last++
+	id := muster.InstanceIDOf(c.last)
+	w := &wish{status: muster.Provisioning, Assignment: muster.Assignment{
+		ID: id, Name: "name-" + string(id), BaseImage: "minimal", Command: command, Env: muster.Map{"PASSWORD": secret},
+		CPULimit: 25, MemLimitMB: 128, Addr: fmt.Sprintf("10.213.7.%d", c.last%250+2),
+	}}
+	c.instances[id] = w
+	c.want(w, muster.WantRunning, true)
+	return id
+}
+
+func (c *cloud) want(w *wish, desired muster.DesiredStatus, raise bool) {
+	c.revision++
+	w.Desired, w.since = desired, c.revision
+	if raise {
+		w.Generation++
+		w.Machine = fmt.Sprintf("k3f9-%s-%d", w.ID, w.Generation)
+	}
+}
+
+func (c *cloud) change(id muster.InstanceID, desired muster.DesiredStatus, to muster.InstanceStatus, from ...muster.InstanceStatus) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	w := c.instances[id]
+	if w == nil || !slices.Contains(from, w.status) {
+		return false
+	}
+	w.status = to
+	c.want(w, desired, to == muster.Provisioning)
+	return true
+}
+
+func (c *cloud) stop(id muster.InstanceID) bool {
+	return c.change(id, muster.WantStopped, muster.Stopping, muster.Provisioning, muster.Running)
+}
+
+func (c *cloud) start(id muster.InstanceID) bool {
+	return c.change(id, muster.WantRunning, muster.Provisioning, muster.Stopped, muster.Failed)
+}
+
+func (c *cloud) restart(id muster.InstanceID) bool {
+	return c.change(id, muster.WantRunning, muster.Provisioning, muster.Running)
+}
+
+func (c *cloud) terminate(id muster.InstanceID) bool {
+	return c.change(id, muster.WantTerminated, muster.Terminating,
+		muster.Provisioning, muster.Running, muster.Stopping, muster.Stopped, muster.Failed)
+}
+
+// What tests ask.
+
+func (c *cloud) status(id muster.InstanceID) muster.InstanceStatus {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.instances[id].status
+}
+
+func (c *cloud) seen(id muster.InstanceID) muster.InstanceReportInput {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.instances[id].seen
+}
+
+func (c *cloud) times(call string) []time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.calls[call])
+}
+
+func (c *cloud) with(change func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	change()
+}

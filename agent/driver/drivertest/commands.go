@@ -7,7 +7,7 @@ import (
 
 // Commands are the payloads that the suite needs, in the language of a harness.
 type Commands struct {
-	Idle     []string                                 // runs until stopped; ends gracefully
+	Idle     []string                                 // prints "ready" and runs until stopped; ends gracefully
 	Stubborn []string                                 // ignores a graceful stop; prints "ready" first
 	Describe []string                                 // prints HOSTNAME=… and each variable as NAME=value, one a line
 	Missing  []string                                 // is not in the image
@@ -24,7 +24,7 @@ func ShellCommands() Commands {
 	}
 	const wait = "while :; do sleep 60 & wait $!; done"
 	return Commands{
-		Idle:     sh("trap 'exit 0' TERM; " + wait),
+		Idle:     sh("trap 'exit 0' TERM; echo ready; " + wait),
 		Stubborn: sh("trap '' TERM; echo ready; while :; do sleep 60; done"),
 		Describe: sh("echo HOSTNAME=$(hostname); env"),
 		Missing:  []string{"/bin/nosuch", "argument"},

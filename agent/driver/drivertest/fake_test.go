@@ -26,6 +26,7 @@ func TestFake_Conforms(t *testing.T) {
 			Open:      func(*testing.T) driver.Driver { return drivertest.NewFake(host) },
 			Spec:      complete,
 			Commands:  drivertest.FakeCommands(),
+			Console:   host.Console,
 			Leftovers: host.Machines,
 		}
 	})

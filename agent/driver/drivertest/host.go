@@ -109,6 +109,17 @@ func (h *Host) Close() {
 	h.payloads.Wait()
 }
 
+// Console returns what a machine has printed so far.
+func (h *Host) Console(name string) string {
+	h.mu.Lock()
+	m := h.machines[name]
+	h.mu.Unlock()
+	if m == nil {
+		return ""
+	}
+	return m.process.Output()
+}
+
 // Machines returns the names of all machines, sorted.
 func (h *Host) Machines() []string {
 	h.mu.Lock()

@@ -15,7 +15,7 @@ import (
 
 func (s *suite) lifecycle(t *testing.T) {
 	spec := s.spec("a", 1, s.Commands.Idle)
-	launched := s.running(t, spec)
+	launched := s.ready(t, spec)
 	listed, ok := s.find(t, spec.Machine)
 	if !ok || listed.State != driver.Running || listed.PID != launched.PID {
 		t.Errorf("listed %+v, want it as launched: %+v", listed, launched)
@@ -52,7 +52,9 @@ func (s *suite) environment(t *testing.T) {
 func (s *suite) idles(t *testing.T) {
 	spec := s.spec("idle", 1, nil)
 	s.running(t, spec)
-	checkExit(t, s.stop(t, spec.Machine, grace), 0, "stopped", "")
+	if m := s.stop(t, spec.Machine, grace); m.Reason != "stopped" {
+		t.Errorf("stopped: %+v", m)
+	}
 }
 
 func (s *suite) exits(t *testing.T) {
@@ -136,7 +138,7 @@ func (s *suite) concurrent(t *testing.T) {
 	group.Wait()
 	pids := map[int]bool{}
 	for i := range n {
-		m, _ := s.find(t, fmt.Sprintf("many%d-1", i))
+		m, _ := s.find(t, s.machine(fmt.Sprintf("many%d", i), 1))
 		pids[m.PID] = m.State == driver.Running
 	}
 	if len(pids) != n {
@@ -144,7 +146,7 @@ func (s *suite) concurrent(t *testing.T) {
 	}
 	for i := range n {
 		group.Go(func() {
-			if err := s.driver.Remove(t.Context(), fmt.Sprintf("many%d-1", i)); err != nil {
+			if err := s.driver.Remove(t.Context(), s.machine(fmt.Sprintf("many%d", i), 1)); err != nil {
 				t.Errorf("remove: %v", err)
 			}
 		})

@@ -13,7 +13,7 @@ func (s *suite) takeOver(t *testing.T) {
 	s.exited(t, s.spec("disk", 1, s.Commands.Write("/kept", "of-generation-1")))
 	m := s.exited(t, s.spec("disk", 2, s.Commands.Read("/kept")))
 	checkExit(t, m, 0, "exited with status 0", "of-generation-1\n")
-	if m, ok := s.find(t, "disk-1"); ok {
+	if m, ok := s.find(t, s.machine("disk", 1)); ok {
 		t.Errorf("generation 1 is still listed: %+v", m)
 	}
 	if _, err := s.driver.Launch(t.Context(), s.spec("disk", 1, nil)); !errors.Is(err, driver.ErrExists) {
@@ -26,7 +26,7 @@ func (s *suite) takeOver(t *testing.T) {
 
 func (s *suite) freshDisk(t *testing.T) {
 	s.exited(t, s.spec("disk", 1, s.Commands.Write("/kept", "words")))
-	if err := s.driver.Remove(t.Context(), "disk-1"); err != nil {
+	if err := s.driver.Remove(t.Context(), s.machine("disk", 1)); err != nil {
 		t.Fatalf("remove: %v", err)
 	}
 	if m := s.exited(t, s.spec("disk", 2, s.Commands.Read("/kept"))); m.ExitCode == nil || *m.ExitCode == 0 {
@@ -41,7 +41,7 @@ func (s *suite) cancelledTakeOver(t *testing.T) {
 	if _, err := s.driver.Launch(ctx, s.spec("disk", 2, s.Commands.Idle)); !errors.Is(err, context.Canceled) {
 		t.Fatalf("launch: %v, want the context's error", err)
 	}
-	if m, ok := s.find(t, "disk-1"); !ok || m.State != driver.Exited {
+	if m, ok := s.find(t, s.machine("disk", 1)); !ok || m.State != driver.Exited {
 		t.Errorf("generation 1 is %+v, want it as it was", m)
 	}
 	checkExit(t, s.exited(t, s.spec("disk", 2, s.Commands.Read("/kept"))), 0, "exited with status 0", "of-generation-1\n")
@@ -49,7 +49,7 @@ func (s *suite) cancelledTakeOver(t *testing.T) {
 
 func (s *suite) adopt(t *testing.T) {
 	spec := s.spec("a", 1, s.Commands.OnTerm(3, "adopted"))
-	first := s.running(t, spec)
+	first := s.ready(t, spec)
 	s.driver = s.Open(t)
 	m, ok := s.find(t, spec.Machine)
 	if !ok || m.State != driver.Running || m.PID != first.PID || !m.Started.Equal(first.Started) {
@@ -88,13 +88,13 @@ func (s *suite) watch(t *testing.T) {
 
 func (s *suite) graceful(t *testing.T) {
 	spec := s.spec("a", 1, s.Commands.OnTerm(5, "was-asked-to-stop"))
-	s.running(t, spec)
+	s.ready(t, spec)
 	checkExit(t, s.stop(t, spec.Machine, grace), 5, "stopped", "was-asked-to-stop\n")
 }
 
 func (s *suite) forced(t *testing.T) {
 	spec := s.spec("a", 1, s.Commands.Stubborn)
-	s.running(t, spec)
+	s.ready(t, spec)
 	begin := time.Now()
 	m := s.stop(t, spec.Machine, 300*time.Millisecond)
 	if m.Reason != "stopped" || m.ExitCode != nil {
@@ -124,7 +124,7 @@ func (s *suite) removeAbsent(t *testing.T) {
 
 func (s *suite) removeRunning(t *testing.T) {
 	spec := s.spec("a", 1, s.Commands.Stubborn)
-	s.running(t, spec)
+	s.ready(t, spec)
 	if err := s.driver.Remove(t.Context(), spec.Machine); err != nil {
 		t.Fatalf("remove: %v", err)
 	}

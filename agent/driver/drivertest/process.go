@@ -64,6 +64,7 @@ func (d *Disk) Read(path string) (string, bool) {
 func builtins() map[string]Program {
 	return map[string]Program{
 		"idle": func(p *Process) int {
+			p.Print("ready")
 			select {
 			case <-p.Term:
 			case <-p.Killed:

@@ -2,6 +2,7 @@ package drivertest
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -16,8 +17,12 @@ type Harness struct {
 	Open func(t *testing.T) driver.Driver
 	// Spec completes a specification that has its names and its command: image, limits, address.
 	Spec func(spec driver.Spec) driver.Spec
+	// Prefix begins the names of the machines and disks, which are unique on a host; may be empty.
+	Prefix string
 	// Commands are the payloads.
 	Commands Commands
+	// Console returns what a machine has printed so far.
+	Console func(machine string) string
 	// Leftovers returns what is left of machines on the host, one line a thing; nil: only List is asked.
 	Leftovers func() []string
 }
@@ -25,39 +30,44 @@ type Harness struct {
 // Run runs the conformance suite. The function makes a fresh harness, and cleans
 // up after it with t.Cleanup.
 func Run(t *testing.T, harness func(t *testing.T) Harness) {
-	for name, check := range cases() {
-		t.Run(name, func(t *testing.T) {
+	for _, c := range cases() {
+		t.Run(c.name, func(t *testing.T) {
 			s := &suite{Harness: harness(t)}
 			s.driver = s.Open(t)
-			check(s, t)
+			c.check(s, t)
 			s.clean(t)
 		})
 	}
 }
 
-func cases() map[string]func(*suite, *testing.T) {
-	return map[string]func(*suite, *testing.T){
-		"launch, list, stop, remove":        (*suite).lifecycle,
-		"environment, command and hostname": (*suite).environment,
-		"without a command it idles":        (*suite).idles,
-		"exit statuses with output":         (*suite).exits,
-		"an image that is missing":          (*suite).missingImage,
-		"a command that is missing":         (*suite).missingCommand,
-		"a specification that is wrong":     (*suite).wrongSpec,
-		"launched twice":                    (*suite).duplicate,
-		"a generation takes over the disk":  (*suite).takeOver,
-		"a disk is fresh after remove":      (*suite).freshDisk,
-		"adopted by a new driver":           (*suite).adopt,
-		"watch tells of an exit":            (*suite).watch,
-		"a graceful stop":                   (*suite).graceful,
-		"a stop that has to be forced":      (*suite).forced,
-		"stop of what has ended, or is not": (*suite).stopEnded,
-		"remove of what is not there":       (*suite).removeAbsent,
-		"remove while it runs":              (*suite).removeRunning,
-		"launches at the same time":         (*suite).concurrent,
-		"the same machine at the same time": (*suite).racing,
-		"a launch that its caller gives up": (*suite).cancelled,
-		"a new generation that is given up": (*suite).cancelledTakeOver,
+type suiteCase struct {
+	name  string
+	check func(*suite, *testing.T)
+}
+
+func cases() []suiteCase {
+	return []suiteCase{
+		{"launch, list, stop, remove", (*suite).lifecycle},
+		{"environment, command and hostname", (*suite).environment},
+		{"without a command it idles", (*suite).idles},
+		{"exit statuses with output", (*suite).exits},
+		{"an image that is missing", (*suite).missingImage},
+		{"a command that is missing", (*suite).missingCommand},
+		{"a specification that is wrong", (*suite).wrongSpec},
+		{"launched twice", (*suite).duplicate},
+		{"a generation takes over the disk", (*suite).takeOver},
+		{"a disk is fresh after remove", (*suite).freshDisk},
+		{"adopted by a new driver", (*suite).adopt},
+		{"watch tells of an exit", (*suite).watch},
+		{"a graceful stop", (*suite).graceful},
+		{"a stop that has to be forced", (*suite).forced},
+		{"stop of what has ended, or is not", (*suite).stopEnded},
+		{"remove of what is not there", (*suite).removeAbsent},
+		{"remove while it runs", (*suite).removeRunning},
+		{"launches at the same time", (*suite).concurrent},
+		{"the same machine at the same time", (*suite).racing},
+		{"a launch that its caller gives up", (*suite).cancelled},
+		{"a new generation that is given up", (*suite).cancelledTakeOver},
 	}
 }
 
@@ -71,9 +81,13 @@ const grace = 20 * time.Second
 // spec returns generation n of a disk with a command; nil idles.
 func (s *suite) spec(disk string, n int64, command []string) driver.Spec {
 	return s.Spec(driver.Spec{
-		Machine: disk + "-" + string(rune('0'+n)), Disk: disk, Instance: "i-1", Generation: n,
+		Machine: s.machine(disk, n), Disk: s.Prefix + disk, Instance: "i-1", Generation: n,
 		Hostname: disk, Command: command,
 	})
+}
+
+func (s *suite) machine(disk string, n int64) string {
+	return fmt.Sprintf("%s%s-%d", s.Prefix, disk, n)
 }
 
 func (s *suite) launch(t *testing.T, spec driver.Spec) driver.Status {
@@ -135,7 +149,17 @@ func (s *suite) await(t *testing.T, name string, ok func(driver.Status) bool) dr
 	}
 }
 
-// stop stops gracefully once the payload has said that it is ready for it.
+// ready launches a payload that prints "ready" and waits until it has.
+func (s *suite) ready(t *testing.T, spec driver.Spec) driver.Status {
+	t.Helper()
+	status := s.running(t, spec)
+	s.await(t, spec.Machine, func(driver.Status) bool {
+		return strings.Contains(s.Console(spec.Machine), "ready")
+	})
+	return status
+}
+
+// stop stops and asserts what holds for each machine that has ended.
 func (s *suite) stop(t *testing.T, name string, grace time.Duration) driver.Status {
 	t.Helper()
 	status, err := s.driver.Stop(t.Context(), name, grace)
@@ -173,8 +197,10 @@ func (s *suite) clean(t *testing.T) {
 
 func checkExit(t *testing.T, m driver.Status, code int, reason, output string) {
 	t.Helper()
-	if m.ExitCode == nil || *m.ExitCode != code {
-		t.Errorf("exit code %v, want %d", m.ExitCode, code)
+	if m.ExitCode == nil {
+		t.Errorf("no exit code, want %d", code)
+	} else if *m.ExitCode != code {
+		t.Errorf("exit code %d, want %d", *m.ExitCode, code)
 	}
 	if m.Reason != reason {
 		t.Errorf("reason %q, want %q", m.Reason, reason)

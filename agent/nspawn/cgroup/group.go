@@ -31,7 +31,14 @@ func (g Group) all() []string {
 // Create makes the group; it may be there.
 func (g Group) Create() error {
 	for _, dir := range g.all() {
-		if err := os.MkdirAll(dir, 0o755); err != nil {
+		err := os.MkdirAll(dir, 0o755)
+		for range 3 { // somebody else may just have removed a parent that was empty
+			if !errors.Is(err, fs.ErrNotExist) {
+				break
+			}
+			err = os.MkdirAll(dir, 0o755)
+		}
+		if err != nil {
 			return fmt.Errorf("make cgroup: %w", err)
 		}
 	}
@@ -59,6 +66,15 @@ func (g Group) delegate() error {
 		dir = filepath.Join(dir, part)
 	}
 	return nil
+}
+
+// Parent returns the group that this one is in.
+func (g Group) Parent() Group {
+	up := Group{V2: g.V2, Base: g.Base, Dirs: map[string]string{}}
+	for controller, dir := range g.Dirs {
+		up.Dirs[controller] = filepath.Dir(dir)
+	}
+	return up
 }
 
 // Join moves a process into the group.

@@ -14,9 +14,9 @@ const periodMicros = 100_000
 
 // Limits are what a group may use.
 type Limits struct {
-	CPUPercent int // of one core
-	MemoryMB   int // MiB, without swap
-	Processes  int // threads count
+	CPUPercent int `json:"cpu"`       // of one core
+	MemoryMB   int `json:"memory"`    // MiB, without swap
+	Processes  int `json:"processes"` // threads count
 }
 
 // setting is one control file of a limit.

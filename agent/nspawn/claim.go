@@ -1,0 +1,178 @@
+package nspawn
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/muster-cloud/muster/agent/driver"
+	"github.com/muster-cloud/muster/agent/image"
+	"github.com/muster-cloud/muster/agent/nspawn/cgroup"
+)
+
+// Names with these prefixes are not machines yet, or no more: a crash can leave them.
+const (
+	making = ".new-"
+	gone   = ".gone-"
+)
+
+// claim puts a machine down when neither it nor a live one of its disk is there. It returns
+// its lock, and the machine whose disk it takes over, if any.
+func (d *Driver) claim(spec driver.Spec, img image.Image) (*os.File, *driver.Status, error) {
+	r, err := d.plan(spec, img)
+	if err != nil {
+		return nil, nil, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.sweepLocked(); err != nil {
+		return nil, nil, err
+	}
+	all, _, err := d.statuses()
+	if err != nil {
+		return nil, nil, err
+	}
+	predecessor, err := spec.Predecessor(all)
+	if err != nil {
+		return nil, nil, err
+	}
+	lock, err := d.put(d.machine(spec.Machine), r, predecessor == nil)
+	if err != nil {
+		return nil, nil, fmt.Errorf("state of %s: %w", spec.Machine, err)
+	}
+	return lock, predecessor, nil
+}
+
+// plan returns what to write down of a launch.
+func (d *Driver) plan(spec driver.Spec, img image.Image) (record, error) {
+	boot, err := hostBoot()
+	if err != nil {
+		return record{}, err
+	}
+	r := record{
+		Spec:         spec,
+		Root:         img.Path,
+		Disk:         filepath.Join(d.opts.StateDir, "disks", spec.Disk),
+		Limits:       cgroup.Limits{CPUPercent: spec.CPUPercent, MemoryMB: spec.MemoryMB, Processes: d.opts.Processes},
+		StartTimeout: d.opts.StartTimeout,
+		HostBoot:     boot,
+	}
+	r.Command, r.Boot = payload(spec, img)
+	if r.StartTimeout == 0 {
+		r.StartTimeout = 30 * time.Second
+		if r.Boot {
+			r.StartTimeout = 2 * time.Minute
+		}
+	}
+	return r, d.launch.place(&r)
+}
+
+// put makes a machine's disk, lock and directory. The directory appears whole, and last.
+func (d *Driver) put(m machine, r record, fresh bool) (*os.File, error) {
+	if fresh { // what is there belongs to no machine: a crash left it
+		if err := os.RemoveAll(r.Disk); err != nil {
+			return nil, err
+		}
+	}
+	tmp := machine{state: m.state, name: making + m.name}
+	for _, dir := range []string{tmp.path("root"), filepath.Dir(m.lockPath()), r.Disk + "/upper", r.Disk + "/work"} {
+		if err := os.MkdirAll(dir, 0o711); err != nil {
+			return nil, err
+		}
+	}
+	if err := os.Chmod(r.Disk+"/upper", 0o755); err != nil { // it is the machine's /
+		return nil, err
+	}
+	if err := tmp.write("machine.json", r); err != nil {
+		return nil, err
+	}
+	lock, err := m.tryLock()
+	if err != nil {
+		return nil, err
+	}
+	if lock == nil {
+		return nil, fmt.Errorf("%w: %s is being removed", driver.ErrExists, m.name)
+	}
+	if err := os.Rename(tmp.dir(), m.dir()); err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	return lock, nil
+}
+
+// forget removes the files of a machine that has ended: its disk, unless another machine has it, its
+// directory and its lock, which it closes. With the last machine goes what all share.
+func (d *Driver) forget(m machine, r record, lock *os.File) error {
+	d.mu.Lock()
+	err := d.forgetLocked(m, r)
+	d.mu.Unlock()
+	if err != nil {
+		return errors.Join(err, lock.Close())
+	}
+	return errors.Join(os.Remove(m.lockPath()), lock.Close())
+}
+
+// forgetLocked removes the directory last: until then the machine is listed, so that it can be removed again.
+func (d *Driver) forgetLocked(m machine, r record) error {
+	all, _, err := d.statuses()
+	if err != nil {
+		return err
+	}
+	others := slices.DeleteFunc(all, func(s driver.Status) bool { return s.Spec.Machine == m.name })
+	shared := slices.ContainsFunc(others, func(s driver.Status) bool { return s.Spec.Disk == r.Spec.Disk })
+	if r.Disk != "" && !shared {
+		if err := os.RemoveAll(r.Disk); err != nil {
+			return err
+		}
+	}
+	if len(others) == 0 {
+		if err := d.network.Clear(); err != nil {
+			return err
+		}
+		d.launch.clear(r)
+	}
+	trash := machine{state: m.state, name: gone + m.name}
+	if err := os.Rename(m.dir(), trash.dir()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return os.RemoveAll(trash.dir())
+}
+
+// sweepLocked removes what a crash left of machines that were being put down or removed.
+func (d *Driver) sweepLocked() error {
+	for _, prefix := range []string{making, gone} {
+		paths, err := filepath.Glob(d.machine(prefix + "*").dir())
+		if err != nil {
+			return err
+		}
+		for _, path := range paths {
+			if err := os.RemoveAll(path); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (d *Driver) machine(name string) machine {
+	return machine{state: d.opts.StateDir, name: name}
+}
+
+// names returns the machines that are put down.
+func (d *Driver) names() ([]string, error) {
+	entries, err := os.ReadDir(filepath.Join(d.opts.StateDir, "machines"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("list machines: %w", err)
+	}
+	var names []string
+	for _, entry := range entries {
+		if entry.IsDir() && !strings.HasPrefix(entry.Name(), ".") {
+			names = append(names, entry.Name())
+		}
+	}
+	return names, nil
+}

@@ -1,0 +1,22 @@
+package nspawn_test
+
+import (
+	"testing"
+
+	"github.com/muster-cloud/muster/agent/driver"
+	"github.com/muster-cloud/muster/agent/driver/drivertest"
+)
+
+func TestDriver_Conforms(t *testing.T) {
+	drivertest.Run(t, func(t *testing.T) drivertest.Harness {
+		h := newHost(t)
+		return drivertest.Harness{
+			Open:      func(*testing.T) driver.Driver { return h.open() },
+			Spec:      h.complete,
+			Prefix:    h.prefix,
+			Commands:  drivertest.ShellCommands(),
+			Console:   h.console,
+			Leftovers: h.leftovers,
+		}
+	})
+}

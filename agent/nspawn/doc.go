@@ -1,0 +1,21 @@
+// Package nspawn is the driver that runs machines with systemd-nspawn.
+//
+// Each machine has a supervisor: this binary, executed again as `muster shim`. It
+// mounts the root (an overlay on the base image) in a mount namespace of its own,
+// starts systemd-nspawn in the machine's cgroup, reads the limits back, says when the payload
+// runs, and writes down how it ended. It outlives the agent. In the state directory:
+//
+//	machines/NAME/  machine.json (what to run), state.json (what runs), exit.json (how it ended), console.log
+//	locks/NAME      held by whoever works on the machine: the launching agent, then the supervisor
+//	disks/NAME/     what the machine's payloads wrote; kept between generations
+//
+// A machine whose lock is held lives; one whose lock is free has ended or lost its supervisor, and is then
+// adopted or finished. Nothing else is asked to know: no process list, no machined.
+//
+// Guarantees: what driver.Driver says; limits hold before the payload counts as running; a launch writes
+// a few kilobytes, however large the image is; no secret of the environment is in a process list.
+// NOT guaranteed: a bound on what a payload writes to its disk, name resolution inside,
+// and user namespaces: root inside is root outside, without the capabilities that systemd-nspawn drops.
+//
+// One driver process works on a state directory at a time.
+package nspawn

@@ -1,0 +1,75 @@
+package nspawn
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/muster-cloud/muster/agent/network"
+)
+
+const couldNotStart = "could not start: "
+
+// result is what a supervisor knows when systemd-nspawn has ended.
+type result struct {
+	status  *syscall.WaitStatus // nil: unknown
+	running bool                // the payload was seen running
+	ready   bool                // systemd-nspawn had set the machine up
+	failure string              // why it could not start, when something else than systemd-nspawn says so
+	reason  string              // why it ended, when something else than its status says so
+}
+
+// judge puts an ending into words.
+func (m machine) judge(res result, oom bool) ending {
+	e := ending{OOM: oom, Ended: time.Now()}
+	if res.status != nil && res.status.Exited() {
+		code := res.status.ExitStatus()
+		e.Code = &code
+	}
+	output, _ := m.output() // no words then
+	switch {
+	case res.failure != "":
+		e.Code, e.Reason = nil, couldNotStart+res.failure
+	case res.reason != "":
+		e.Reason = res.reason
+	case m.stopping():
+		e.Reason = "stopped"
+	case oom && (e.Code == nil || *e.Code != 0):
+		e.Reason = "out of memory"
+	case res.status == nil:
+		e.Reason = "ended while its supervisor was gone: exit status unknown"
+	case res.status.Signaled():
+		e.Reason = fmt.Sprintf("killed by signal %d", res.status.Signal())
+	case !res.ready:
+		e.Code, e.Reason = nil, couldNotStart+lastLine(output)
+	case !res.running && *e.Code != 0 && execFailure.MatchString(lastLine(output)):
+		e.Code, e.Reason = nil, couldNotStart+execFailure.FindString(lastLine(output))
+	default:
+		e.Reason = fmt.Sprintf("exited with status %d", *e.Code)
+	}
+	return e
+}
+
+// finish ends what is left of a machine's processes, writes down how it ended, and removes everything
+// of it but files. Whoever calls it has the lock.
+func (m machine) finish(r record, res result) error {
+	killed := r.Group.Kill()
+	written := m.setEnding(m.judge(res, r.Group.OutOfMemory()))
+	return errors.Join(killed, written, m.release(r))
+}
+
+// release removes what a machine has outside of the state directory. It is complete and idempotent.
+func (m machine) release(r record) error {
+	errs := []error{m.unmount(), r.Group.Remove()}
+	if r.Spec.Addr != "" {
+		errs = append(errs, network.New(m.state).Delete(m.name))
+	}
+	return errors.Join(errs...)
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}

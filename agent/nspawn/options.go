@@ -1,0 +1,129 @@
+package nspawn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/muster-cloud/muster"
+	"github.com/muster-cloud/muster/agent/image"
+	"github.com/muster-cloud/muster/agent/network"
+	"github.com/muster-cloud/muster/agent/nspawn/cgroup"
+)
+
+// Options say where and how a Driver works. Only StateDir has to be given.
+type Options struct {
+	StateDir     string        // absolute; on a real file system, not on an overlay
+	Images       *image.Store  // default: images in the state directory
+	CgroupPrefix string        // the group of all machines, below the own ones; default "muster"
+	Self         string        // the binary that has the hidden command `shim`; default this one
+	Processes    int           // how many processes and threads a machine may have; default 4096
+	Parallel     int           // how many launches work at a time; default 2 a core
+	StartTimeout time.Duration // until a payload has to run; default 30 s, for a booted image 2 min
+	Logger       *slog.Logger  // default: none
+}
+
+// Driver runs machines with systemd-nspawn. It implements driver.Driver and driver.Images.
+type Driver struct {
+	opts    Options
+	images  *image.Store
+	network *network.Network
+	launch  launcher
+	keys    keys
+	slots   chan struct{}
+
+	mu       sync.Mutex             // claims, disks, and what goes with the last machine
+	children map[string]*os.Process // supervisors of this process's, to be reaped
+}
+
+// New returns a driver of the machines in a state directory. It starts nothing and touches nothing.
+func New(opts Options) *Driver {
+	if opts.Images == nil {
+		opts.Images = image.Open(filepath.Join(opts.StateDir, "images"))
+	}
+	if opts.CgroupPrefix == "" {
+		opts.CgroupPrefix = "muster"
+	}
+	if opts.Processes == 0 {
+		opts.Processes = 4096
+	}
+	if opts.Parallel == 0 {
+		opts.Parallel = 2 * runtime.NumCPU()
+	}
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Driver{
+		opts:     opts,
+		images:   opts.Images,
+		network:  network.New(opts.StateDir),
+		launch:   direct{opts: opts},
+		keys:     keys{held: map[string]*key{}},
+		slots:    make(chan struct{}, opts.Parallel),
+		children: map[string]*os.Process{},
+	}
+}
+
+// Images returns the names of the images that Launch finds, sorted.
+func (d *Driver) Images(context.Context) ([]string, error) {
+	images, err := d.images.List()
+	if err != nil {
+		return nil, err
+	}
+	names := make([]string, len(images))
+	for i, img := range images {
+		names[i] = img.Name
+	}
+	return names, nil
+}
+
+// Network returns the network of the driver's machines, such as to check a subnet before it is used.
+func (d *Driver) Network() *network.Network { return d.network }
+
+// Check says everything that the host lacks to run machines, each with the remedy, as one UNAVAILABLE error.
+func (d *Driver) Check(context.Context) error {
+	var lacks []string
+	if os.Geteuid() != 0 {
+		lacks = append(lacks, "machines need root: run the agent as root")
+	}
+	if _, err := exec.LookPath("systemd-nspawn"); err != nil {
+		lacks = append(lacks, "systemd-nspawn is not in PATH: apt-get install systemd-container")
+	}
+	if !filepath.IsAbs(d.opts.StateDir) || strings.ContainsAny(d.opts.StateDir, `:,\"`) {
+		lacks = append(lacks, fmt.Sprintf("the state directory %q cannot be mounted on: give an absolute path without colons, commas, quotes and backslashes", d.opts.StateDir))
+	}
+	if err := checkOverlay(); err != nil {
+		lacks = append(lacks, err.Error())
+	}
+	if _, err := cgroup.Find(""); err != nil {
+		lacks = append(lacks, err.Error())
+	}
+	if len(lacks) > 0 {
+		return muster.Errorf(muster.Unavailable, "this host cannot run machines: %s", strings.Join(lacks, "; "))
+	}
+	return nil
+}
+
+// checkOverlay looks for overlayfs in the kernel, loading its module if need be.
+func checkOverlay() error {
+	has := func() bool {
+		text, err := os.ReadFile("/proc/filesystems")
+		return err == nil && strings.Contains(string(text), "\toverlay\n")
+	}
+	if has() {
+		return nil
+	}
+	err := exec.Command("modprobe", "overlay").Run()
+	if has() {
+		return nil
+	}
+	return errors.Join(errors.New("the kernel has no overlayfs: modprobe overlay"), err)
+}

@@ -1,0 +1,152 @@
+package nspawn_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/muster-cloud/muster"
+	"github.com/muster-cloud/muster/agent/driver"
+	"github.com/muster-cloud/muster/agent/image"
+	"github.com/muster-cloud/muster/agent/nspawn"
+)
+
+// TestPayload_ConsoleIsBounded has a payload write much more than is kept.
+func TestPayload_ConsoleIsBounded(t *testing.T) {
+	h := newHost(t)
+	d := h.open()
+	spec := h.spec("a", "yes 0123456789abcdef | head -c 8000000; sleep 3; printf 'the \\377 end\\n'")
+	if _, err := d.Launch(t.Context(), spec); err != nil {
+		t.Fatal(err)
+	}
+	m := await(t, d, spec.Machine, exited)
+	if size := len(h.console(spec.Machine)); size > 1<<20 {
+		t.Errorf("the console log has %d bytes after 8 MB were written, want 1 MiB at most", size)
+	}
+	if len(m.Output) > driver.OutputLimit || !utf8.ValidString(m.Output) || !strings.HasSuffix(m.Output, "the \uFFFD end\n") {
+		t.Errorf("the output has %d bytes and ends with %q", len(m.Output), m.Output[max(0, len(m.Output)-40):])
+	}
+	remove(t, d)
+}
+
+// TestPayload_EnvironmentIsSecret looks for a value where everybody on the host can.
+func TestPayload_EnvironmentIsSecret(t *testing.T) {
+	h := newHost(t)
+	d := h.open()
+	spec := h.spec("a", "sleep 60")
+	spec.Env = map[string]string{"TOKEN": "s3cr3t-" + h.prefix, "LD_PRELOAD": "/nosuch.so"}
+	m := run(t, d, spec)
+	for _, pid := range processes(h.prefix) {
+		text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		if strings.Contains(string(text), "s3cr3t") {
+			t.Errorf("the command line of process %d has the value: %q", pid, text)
+		}
+	}
+	for _, file := range []string{"machine.json", "state.json", "console.log", "supervisor.log"} {
+		info, err := os.Stat(filepath.Join(h.state, "machines", spec.Machine, file))
+		if err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: %v, %v, want it for root only", file, info.Mode(), err)
+		}
+	}
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", payloadOf(t, m.PID)))
+	if err != nil || !strings.Contains(string(text), "LD_PRELOAD=/nosuch.so\x00") || !strings.Contains(string(text), "TOKEN=s3cr3t") {
+		t.Errorf("the payload has not got its variables: %q, %v", text, err)
+	}
+	for _, which := range []string{"supervisor", "nspawn"} {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid(t, h, m.Spec.Machine, which)))
+		if err != nil || strings.Contains(string(text), "LD_PRELOAD") {
+			t.Errorf("the payload's variables reach the %s: %q, %v", which, text, err)
+		}
+	}
+	remove(t, d)
+}
+
+// payloadOf returns the child of a machine's process 1.
+func payloadOf(t *testing.T, leader int) int {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", leader, leader))
+	if err != nil {
+		t.Fatal(err)
+	}
+	child, err := strconv.Atoi(strings.Fields(string(text))[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return child
+}
+
+func TestPayload_StartTimeout(t *testing.T) {
+	h := newHost(t)
+	wrapper := filepath.Join(t.TempDir(), "systemd-nspawn")
+	if err := os.WriteFile(wrapper, []byte("#!/bin/sh\nexec sleep 60\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", filepath.Dir(wrapper)+":"+os.Getenv("PATH"))
+	d := nspawn.New(nspawn.Options{StateDir: h.state, CgroupPrefix: h.prefix + "group", StartTimeout: 200 * time.Millisecond})
+	m, err := d.Launch(t.Context(), h.spec("a", "sleep 60"))
+	if err != nil || m.State != driver.Exited || m.Reason != "could not start: it did not run within 200ms" {
+		t.Errorf("launched as %+v, %v", m, err)
+	}
+	remove(t, d)
+}
+
+func TestPayload_BrokenImage(t *testing.T) {
+	h := newHost(t)
+	d := h.open()
+	if err := os.Mkdir(filepath.Join(h.state, "images/empty"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	spec := h.spec("a", "sleep 60")
+	spec.Image = "empty"
+	m, err := d.Launch(t.Context(), spec)
+	if err != nil || m.State != driver.Exited || !strings.HasPrefix(m.Reason, "could not start: ") || !strings.Contains(m.Reason, "/usr") {
+		t.Errorf("launched as %+v, %v, want systemd-nspawn's complaint about /usr", m, err)
+	}
+	remove(t, d)
+}
+
+// TestPayload_BootsSystemd makes a bootable image of packages that this machine has, and boots it within MEDIUM's limits.
+func TestPayload_BootsSystemd(t *testing.T) {
+	h := newHost(t)
+	d := h.open()
+	root := filepath.Join(h.state, "images/debian")
+	if out, err := exec.CommandContext(t.Context(), "testdata/mkdeb.sh", root).CombinedOutput(); err != nil {
+		t.Fatalf("make the image: %v: %s", err, out)
+	}
+	if img, err := image.Open(filepath.Dir(root)).Find("debian"); err != nil || !img.Boot {
+		t.Errorf("found %+v, %v, want it bootable", img, err)
+	}
+	spec := h.spec("a", "")
+	spec.Image, spec.Command, spec.CPUPercent, spec.MemoryMB = "debian", nil, 200, 1024
+	m := run(t, d, spec)
+	if comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", m.PID)); err != nil || string(comm) != "systemd\n" {
+		t.Errorf("process 1 is %q, %v", comm, err)
+	}
+	stopped, err := d.Stop(t.Context(), spec.Machine, grace)
+	if err != nil || stopped.Reason != "stopped" || stopped.ExitCode == nil || *stopped.ExitCode != 0 {
+		t.Errorf("stopped %+v, %v, want it powered off with status 0", stopped, err)
+	}
+	if !strings.Contains(stopped.Output, "Power") {
+		t.Errorf("its console ends with %q, want systemd's words", stopped.Output)
+	}
+	remove(t, d)
+}
+
+func TestCheck_SaysWhatIsMissing(t *testing.T) {
+	t.Setenv("PATH", "/nosuch")
+	err := nspawn.New(nspawn.Options{StateDir: "relative:dir"}).Check(t.Context())
+	if muster.CodeOf(err) != muster.Unavailable {
+		t.Fatalf("check: %v, want UNAVAILABLE", err)
+	}
+	for _, want := range []string{"apt-get install systemd-container", `the state directory "relative:dir" cannot be mounted on`} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("check: %v, want %q in it", err, want)
+		}
+	}
+}

@@ -1,0 +1,104 @@
+package nspawn
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// notice notes what systemd-nspawn tells. Once the machine is set up, and before its payload is executed, it tells the leader.
+func (s *supervisor) notice(n notice) error {
+	if n.leader != 0 && s.progress.Leader.PID == 0 {
+		if err := s.limit(n.leader); err != nil {
+			return err
+		}
+	}
+	if !n.ready || s.result.ready {
+		return nil
+	}
+	if s.progress.Leader.PID == 0 {
+		return errors.New("systemd-nspawn did not tell the machine's process 1")
+	}
+	s.result.ready = true
+	return s.settle()
+}
+
+// limit sets the CPU quota, reads all limits back and asserts that they are those of the leader.
+func (s *supervisor) limit(leader int) error {
+	s.progress.Leader.PID = leader
+	s.progress.Started = time.Now()
+	if err := s.record.Group.LimitCPU(s.record.Limits); err != nil {
+		return err
+	}
+	if err := s.record.Group.Verify(s.record.Limits); err != nil {
+		return err
+	}
+	has, err := s.record.Group.Has(leader)
+	if err != nil {
+		return err
+	}
+	now, err := identify(leader)
+	if err == nil && !has {
+		return fmt.Errorf("process %d is outside of its cgroup: no limit binds", leader)
+	}
+	s.progress.Leader = process{PID: leader, Start: now.Start} // without a start when it has ended already
+	return s.setProgress(s.progress)
+}
+
+// settle looks whether the payload runs. Ready is told before it is executed: an error of that comes later.
+func (s *supervisor) settle() error {
+	if !s.result.ready || s.result.running {
+		return nil
+	}
+	if !s.record.Boot && !s.executed() {
+		return nil
+	}
+	s.result.running, s.progress.Running = true, true
+	if err := s.setProgress(s.progress); err != nil {
+		return err
+	}
+	_, err := s.ready.WriteString("R")
+	if errors.Is(err, unix.EPIPE) { // the agent has ended: the next one finds the machine
+		err = nil
+	}
+	return errors.Join(err, s.ready.Close())
+}
+
+// executed reports whether the leader has a child that no longer is systemd-nspawn itself.
+func (s *supervisor) executed() bool {
+	stub, err := os.Stat(fmt.Sprintf("/proc/%d/exe", s.progress.Nspawn.PID))
+	if err != nil {
+		return false
+	}
+	children, err := s.progress.Leader.children()
+	if err != nil {
+		return false
+	}
+	for _, child := range children {
+		now, err := os.Stat(fmt.Sprintf("/proc/%d/exe", child.PID))
+		if err == nil && !os.SameFile(stub, now) {
+			return true
+		}
+	}
+	return false
+}
+
+// terminate asks the payload to stop and reports whether somebody was there to be asked.
+func terminate(r record, leader process) (bool, error) {
+	if r.Boot {
+		const poweroff = unix.Signal(34 + 4) // SIGRTMIN+4
+		return leader.alive(), leader.signal(poweroff)
+	}
+	// Process 1 is a stub that ignores SIGTERM; its children are the payload and its orphans.
+	children, err := leader.children()
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	for _, child := range children {
+		err = errors.Join(err, child.signal(unix.SIGTERM))
+	}
+	return len(children) > 0, err
+}

@@ -1,0 +1,186 @@
+package nspawn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/muster-cloud/muster/agent/driver"
+)
+
+// Stop asks the payload to stop: by SIGTERM, a booted image by its init's signal for power-off. After grace the
+// machine's whole group is killed.
+func (d *Driver) Stop(ctx context.Context, name string, grace time.Duration) (driver.Status, error) {
+	unlock, err := d.keys.lock(ctx, name)
+	if err != nil {
+		return driver.Status{}, err
+	}
+	defer unlock()
+	if !isName(name) {
+		return driver.Status{}, fmt.Errorf("%w: %.80q", driver.ErrNotFound, name)
+	}
+	m := d.machine(name)
+	status, lost, err := observe(m)
+	if err != nil || status.State == driver.Exited {
+		return status, err
+	}
+	if lost {
+		if err := d.recover(m); err != nil {
+			return driver.Status{}, err
+		}
+	}
+	if err := d.stop(ctx, m, grace); err != nil {
+		return driver.Status{}, err
+	}
+	status, _, err = observe(m)
+	return status, err
+}
+
+func (d *Driver) stop(ctx context.Context, m machine, grace time.Duration) error {
+	r, err := m.record()
+	if err != nil {
+		return err
+	}
+	if err := m.setStopping(); err != nil {
+		return err
+	}
+	graceful, cancel := context.WithTimeout(ctx, grace)
+	defer cancel()
+	if err := d.ask(graceful, m, r); err == nil {
+		err = d.awaitEnd(graceful, m)
+		if err == nil {
+			return d.recover(m) // in case the supervisor was killed meanwhile
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	lock, err := d.seize(ctx, m, r)
+	if err != nil {
+		return err
+	}
+	if err := lock.Close(); err != nil {
+		return err
+	}
+	return d.recover(m)
+}
+
+// ask tells the payload to stop, again until there is one to be told, or the machine has ended.
+func (d *Driver) ask(ctx context.Context, m machine, r record) error {
+	return poll(ctx, func() (bool, error) {
+		held, err := m.held()
+		if err != nil || !held {
+			return true, err
+		}
+		p, err := m.progress()
+		if err != nil {
+			return false, nil //nolint:nilerr // it has not begun
+		}
+		return terminate(r, p.Leader)
+	})
+}
+
+// awaitEnd returns when nobody has the machine's lock any more.
+func (d *Driver) awaitEnd(ctx context.Context, m machine) error {
+	err := poll(ctx, func() (bool, error) {
+		held, err := m.held()
+		return !held, err
+	})
+	if err == nil {
+		d.reap(m)
+	}
+	return err
+}
+
+// seize kills what a machine runs and takes its lock. A supervisor that does not let go of it within 10 s
+// is killed too.
+func (d *Driver) seize(ctx context.Context, m machine, r record) (lock *os.File, err error) {
+	deadline := time.Now().Add(10 * time.Second)
+	err = poll(ctx, func() (bool, error) {
+		if lock, err = m.tryLock(); err != nil || lock != nil {
+			return true, err
+		}
+		if time.Now().After(deadline) {
+			p, err := m.progress()
+			if err != nil {
+				return false, err
+			}
+			return false, p.Supervisor.signal(unix.SIGKILL)
+		}
+		return false, r.Group.Kill()
+	})
+	if err != nil {
+		return nil, err
+	}
+	d.reap(m)
+	p, _ := m.progress() // none: there was no supervisor
+	leaving, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	// It lets go of the lock just before it ends; its cgroup can be removed only then.
+	_ = poll(leaving, func() (bool, error) { return !p.Supervisor.alive(), nil })
+	return lock, nil
+}
+
+// Remove kills a machine that runs and deletes everything of it.
+func (d *Driver) Remove(ctx context.Context, name string) error {
+	if !isName(name) {
+		return nil
+	}
+	unlock, err := d.keys.lock(ctx, name)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if !exists(d.machine(name).dir()) && !exists(d.machine(name).lockPath()) {
+		return nil
+	}
+	if err := d.destroy(ctx, d.machine(name)); err != nil {
+		return fmt.Errorf("remove %s: %w", name, err)
+	}
+	return nil
+}
+
+// destroy ends a machine and removes everything of it; the caller has its turn. A record that cannot be
+// read is no hindrance: then what it would name is left.
+func (d *Driver) destroy(ctx context.Context, m machine) error {
+	r, err := m.record()
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		d.opts.Logger.Error("removing a machine whose record is damaged", "machine", m.name, "err", err)
+	}
+	lock, err := d.seize(ctx, m, r)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(r.Group.Kill(), m.release(r)); err != nil {
+		return errors.Join(err, lock.Close())
+	}
+	return d.forget(m, r, lock)
+}
+
+// isName keeps what cannot be a machine's name away from paths.
+func isName(name string) bool {
+	return name != "" && !strings.HasPrefix(name, ".") && filepath.Base(name) == name
+}
+
+// poll calls fn until it returns true or an error, or ctx ends.
+func poll(ctx context.Context, fn func() (bool, error)) error {
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if done, err := fn(); done || err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+	}
+}

@@ -1,0 +1,91 @@
+package nspawn
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// Watch tells which machines may have changed by themselves. A supervisor has the lock file open as long as it
+// lives, so that closing tells of its end, however it ends and whoever started it.
+func (d *Driver) Watch(ctx context.Context) <-chan string {
+	out := make(chan string)
+	events, err := watchCloses(filepath.Join(d.opts.StateDir, "locks"))
+	if err != nil {
+		d.opts.Logger.Error("cannot watch machines; their ends show when they are listed", "err", err)
+	}
+	go func() {
+		defer close(out)
+		if events == nil {
+			<-ctx.Done()
+			return
+		}
+		defer events.Close()
+		stop := context.AfterFunc(ctx, func() { _ = events.Close() })
+		defer stop()
+		if err := d.relay(ctx, events, out); err != nil && ctx.Err() == nil {
+			d.opts.Logger.Error("no longer watching machines; their ends show when they are listed", "err", err)
+			<-ctx.Done()
+		}
+	}()
+	return out
+}
+
+// watchCloses opens a file of the kernel's events of closed writers in a directory.
+func watchCloses(dir string) (*os.File, error) {
+	if err := os.MkdirAll(dir, 0o711); err != nil {
+		return nil, err
+	}
+	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	if err != nil {
+		return nil, fmt.Errorf("inotify: %w", err)
+	}
+	if _, err := unix.InotifyAddWatch(fd, dir, unix.IN_CLOSE_WRITE); err != nil {
+		unix.Close(fd)
+		return nil, fmt.Errorf("inotify %s: %w", dir, err)
+	}
+	return os.NewFile(uintptr(fd), "inotify"), nil
+}
+
+func (d *Driver) relay(ctx context.Context, events *os.File, out chan<- string) error {
+	buf := make([]byte, 16<<10)
+	for {
+		n, err := events.Read(buf)
+		if err != nil {
+			return err
+		}
+		names, overflow := closed(buf[:n])
+		if overflow {
+			if names, err = d.names(); err != nil {
+				return err
+			}
+		}
+		for _, name := range names {
+			select {
+			case out <- name:
+			case <-ctx.Done():
+				return nil
+			}
+		}
+	}
+}
+
+// closed returns the names in a read of inotify events, and whether the kernel has dropped some.
+func closed(events []byte) (names []string, overflow bool) {
+	for len(events) >= unix.SizeofInotifyEvent {
+		mask := binary.NativeEndian.Uint32(events[4:])
+		length := int(binary.NativeEndian.Uint32(events[12:]))
+		name := events[unix.SizeofInotifyEvent : unix.SizeofInotifyEvent+length]
+		if text := string(bytes.TrimRight(name, "\x00")); text != "" {
+			names = append(names, text)
+		}
+		overflow = overflow || mask&unix.IN_Q_OVERFLOW != 0
+		events = events[unix.SizeofInotifyEvent+length:]
+	}
+	return names, overflow
+}

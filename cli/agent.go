@@ -27,11 +27,12 @@ type agentFlags struct {
 }
 
 func (a *app) agentCommand() *cobra.Command {
+	var logs logSettings
 	var flags agentFlags
 	c := &cobra.Command{
 		Use: "agent", Short: "Run the agent of this machine", Long: agentLong, Args: exactly(0, "no arguments"),
 		RunE: func(c *cobra.Command, _ []string) error {
-			log, err := a.logger()
+			log, err := logs.open(a.std.Err)
 			if err != nil {
 				return err
 			}
@@ -52,7 +53,7 @@ func (a *app) agentCommand() *cobra.Command {
 		f.StringVar(&flags.stateDir, "state-dir", defaultStateDir, "`DIRECTORY` of instances and images")
 		f.StringVar(&flags.role, "role", string(muster.Compute), "`ROLE` of this node: COMPUTE runs instances, SERVICE does not")
 		nodeFlags(f, &flags)
-		a.logFlags(f, slog.LevelInfo)
+		logs.declare(f, slog.LevelInfo)
 	})
 	alias(c.Flags().Lookup("advertise-addr"), "AGENT_ADVERTISE_ADDR")
 	return c

@@ -35,7 +35,6 @@ type app struct {
 	format  format
 	timeout time.Duration
 	noColor bool
-	log     logSettings
 }
 
 // Main runs one command line, without the name of the program, and returns its
@@ -113,7 +112,7 @@ func group(use, short string, commands ...*cobra.Command) *cobra.Command {
 func exactly(n int, what string) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		if len(args) != n {
-			return usageError("%s takes %s, and %d words were given; see %s --help", c.CommandPath(), what, len(args), c.CommandPath())
+			return usageError("%s takes %s, not %s; see %s --help", c.CommandPath(), what, counted(len(args), "word"), c.CommandPath())
 		}
 		return nil
 	}

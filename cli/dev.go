@@ -37,11 +37,12 @@ type devFlags struct {
 }
 
 func (a *app) devCommand() *cobra.Command {
+	var logs logSettings
 	d := devFlags{server: server.Defaults()}
 	c := &cobra.Command{
 		Use: "dev", Short: "Run a server and an agent here, to try things", Long: devLong, Args: exactly(0, "no arguments"),
 		RunE: func(c *cobra.Command, _ []string) error {
-			log, err := a.logger()
+			log, err := logs.open(a.std.Err)
 			if err != nil {
 				return err
 			}
@@ -57,7 +58,7 @@ func (a *app) devCommand() *cobra.Command {
 		f.BoolVar(&d.ephemeral, "ephemeral", false, "at the end terminate every instance")
 		serverFlags(f, &d.server)
 		nodeFlags(f, &d.agent)
-		a.logFlags(f, slog.LevelWarn)
+		logs.declare(f, slog.LevelWarn)
 	})
 	alias(c.Flags().Lookup("ephemeral"), "EPHEMERAL")
 	return c

@@ -18,11 +18,12 @@ There are no keys yet, so it listens on loopback only, and answers only to the
 host names of loopback and those of --allowed-hosts.`
 
 func (a *app) serverCommand() *cobra.Command {
+	var logs logSettings
 	o := server.Defaults()
 	c := &cobra.Command{
 		Use: "server", Short: "Run the registry", Long: serverLong, Args: exactly(0, "no arguments"),
 		RunE: func(c *cobra.Command, _ []string) error {
-			log, err := a.logger()
+			log, err := logs.open(a.std.Err)
 			if err != nil {
 				return err
 			}
@@ -35,7 +36,7 @@ func (a *app) serverCommand() *cobra.Command {
 		f.StringVar(&o.Listen, "listen", o.Listen, "`ADDRESS` to serve on; port 0 takes any free one")
 		serverFlags(f, &o)
 		limitFlags(f, &o)
-		a.logFlags(f, slog.LevelInfo)
+		logs.declare(f, slog.LevelInfo)
 	})
 	return c
 }

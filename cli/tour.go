@@ -132,7 +132,7 @@ func (t *tour) farewell(ctx context.Context) (string, error) {
 		return "", err
 	}
 	if !t.flags.ephemeral {
-		return fmt.Sprintf("%d instances stay as they are, data in %s", len(instances), t.flags.dir), nil
+		return fmt.Sprintf("%s left as they are, data in %s", counted(len(instances), "instance"), t.flags.dir), nil
 	}
 	for _, i := range instances {
 		if _, err := t.api.TerminateInstance(ctx, i.ID); err != nil {
@@ -144,7 +144,7 @@ func (t *tour) farewell(ctx context.Context) (string, error) {
 			return "", err
 		}
 	}
-	return fmt.Sprintf("%d instances were terminated, data in %s", len(instances), t.flags.dir), nil
+	return fmt.Sprintf("%s terminated, data in %s", counted(len(instances), "instance"), t.flags.dir), nil
 }
 
 // live returns the instances that nobody has asked to terminate.
@@ -167,6 +167,14 @@ func (t *tour) print(format string, args ...any) {
 
 func (t *tour) line(title, format string, args ...any) {
 	t.print("  %-10s %s", title, fmt.Sprintf(format, args...))
+}
+
+// counted is a number of things.
+func counted(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
 }
 
 func took(since time.Time) string { return time.Since(since).Round(10 * time.Millisecond).String() }

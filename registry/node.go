@@ -105,7 +105,7 @@ func (r *Registry) RegisterNode(ctx context.Context, in muster.RegisterNodeInput
 	}
 	fresh := newUID()
 	out := &Registered{}
-	revision, err := r.mutate(ctx, func(v View, w *Writes) error {
+	revision, err := r.observed(ctx, in.ID, func(v View, w *Writes) error {
 		before, err := registering(v, &in)
 		if err != nil {
 			return err

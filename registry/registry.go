@@ -289,6 +289,11 @@ func (r *Registry) mutate(ctx context.Context, m Mutation) (int64, error) {
 	return r.commits.submit(ctx, muster.PrincipalOf(ctx).Name, m)
 }
 
+// observed runs a mutation that tells what a node's agent observed.
+func (r *Registry) observed(ctx context.Context, node muster.NodeID, m Mutation) (int64, error) {
+	return r.commits.submit(ctx, "node "+string(node), m)
+}
+
 // system runs a mutation of the registry's own.
 func (r *Registry) system(ctx context.Context, m Mutation) error {
 	_, err := r.commits.submit(ctx, "muster", m)

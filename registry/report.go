@@ -15,8 +15,12 @@ func (r *Registry) ReportInstances(ctx context.Context, in muster.ReportInstance
 	if err := in.Validate(); err != nil {
 		return nil, 0, err
 	}
+	known := r.View().NodeByUID(in.UID)
+	if known == nil {
+		return nil, 0, unknownNode(in.UID)
+	}
 	var remove []string
-	revision, err := r.mutate(ctx, func(v View, w *Writes) error {
+	revision, err := r.observed(ctx, known.ID, func(v View, w *Writes) error {
 		n := v.NodeByUID(in.UID)
 		switch {
 		case n == nil || !n.Live() || in.Incarnation > n.Incarnation:
@@ -128,7 +132,7 @@ func (r *Registry) observe(w *Writes, n *muster.Node, i *muster.Instance, m *mus
 		r.ignore(n, m, "its generation is from the future")
 		return
 	}
-	s := observed(i, m.Status)
+	s := statusOf(i, m.Status)
 	if s == "" || !i.Status.MayBecome(s) {
 		r.ignore(n, m, "it is "+string(i.Status)+" here")
 		return
@@ -156,10 +160,10 @@ func (r *Registry) observe(w *Writes, n *muster.Node, i *muster.Instance, m *mus
 	}
 }
 
-// observed is the status that a report gives an instance: one that is being
+// statusOf is the status that a report gives an instance: one that is being
 // stopped stays so until it has ended, and has then been stopped however it
 // ended. "" is what cannot be.
-func observed(i *muster.Instance, reported muster.InstanceStatus) muster.InstanceStatus {
+func statusOf(i *muster.Instance, reported muster.InstanceStatus) muster.InstanceStatus {
 	ended := reported == muster.Stopped || reported == muster.Failed
 	switch {
 	case i.Status == muster.Stopping && ended:

@@ -28,7 +28,7 @@ type counters struct {
 // Stats returns the counters.
 func (h *Handler) Stats() Stats {
 	h.mu.Lock()
-	connections := len(h.conns)
+	connections := h.open
 	h.mu.Unlock()
 	return Stats{
 		Operations:  h.count.operations.Load(),

@@ -25,20 +25,21 @@ type Options struct {
 	Registry Registry      // such as a *client.Client
 	StateDir string        // of this agent alone; made if need be
 
-	ID        muster.NodeID   // default the hostname
-	Listen    string          // address and port for nudges; default DefaultListen
-	Listener  net.Listener    // instead of listening on Listen; Run closes it; default none
-	Advertise string          // the IP that the node is reached at; default that of Listen
-	CPUs      int             // offered to instances; default the host's
-	MemoryMB  int             // offered to instances, MiB; default the host's less a tenth, at least 256
-	Role      muster.NodeRole // default COMPUTE
-	Labels    muster.Map      // default none
-	Version   string          // of the agent; default empty
-	BootID    string          // of the host's present boot; default from /proc
-	Grace     time.Duration   // that a payload has to stop in before force; default 10 s
-	Parallel  int             // launches, stops and removals at once; default 4
-	Interval  time.Duration   // between beats until the registry says; default 10 s
-	Logger    *slog.Logger    // default none
+	ID            muster.NodeID   // default the hostname
+	Listen        string          // address and port for nudges; default DefaultListen
+	Listener      net.Listener    // instead of listening on Listen; Run closes it; default none
+	Advertise     string          // the IP that the node is reached at; default that of Listen
+	AdvertisePort int             // the port that the node is reached at; default that of Listen
+	CPUs          int             // offered to instances; default the host's
+	MemoryMB      int             // offered to instances, MiB; default the host's less a tenth, at least 256
+	Role          muster.NodeRole // default COMPUTE
+	Labels        muster.Map      // default none
+	Version       string          // of the agent; default empty
+	BootID        string          // of the host's present boot; default from /proc
+	Grace         time.Duration   // that a payload has to stop in before force; default 10 s
+	Parallel      int             // launches, stops and removals at once; default 4
+	Interval      time.Duration   // between beats until the registry says; default 10 s
+	Logger        *slog.Logger    // default none
 
 	hostname string
 }
@@ -65,7 +66,7 @@ type state struct {
 	failed     map[string]string            // why a launch could not be tried, by machine
 	remove     map[string]bool              // machines that the registry named as terminated
 	revive     map[string]bool              // machines to start again; see identity.Revive
-	accepted   *muster.ReportInstancesInput // the newest report that the registry took
+	accepted   *muster.ReportInstancesInput // what the registry was told last; nil: not known
 	sequence   int64
 }
 

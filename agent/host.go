@@ -76,6 +76,9 @@ func (o *Options) reachedAt(listening net.Addr) (string, int, error) {
 	if err != nil {
 		return "", 0, fmt.Errorf("the agent's address %s: %w", listening, err)
 	}
+	if o.AdvertisePort != 0 {
+		port = o.AdvertisePort
+	}
 	if o.Advertise != "" {
 		return o.Advertise, port, nil
 	}

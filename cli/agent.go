@@ -22,7 +22,7 @@ agent adopts them. It needs root.`
 type agentFlags struct {
 	id, listen, advertise, stateDir, cgroupPrefix string
 	role                                          string
-	cpus, memory                                  int
+	advertisePort, cpus, memory                   int
 	labels                                        map[string]string
 }
 
@@ -50,6 +50,7 @@ func (a *app) agentCommand() *cobra.Command {
 		f.StringVar(&flags.id, "id", "", "`NAME` of this node; the hostname when left out")
 		f.StringVar(&flags.listen, "listen", agent.DefaultListen, "`ADDRESS` that the server's nudges are taken on")
 		f.StringVar(&flags.advertise, "advertise-addr", "", "IP `ADDRESS` that this node is reached at; that of --listen when left out")
+		f.IntVar(&flags.advertisePort, "advertise-port", 0, "`PORT` that this node is reached at; 0: that of --listen")
 		f.StringVar(&flags.stateDir, "state-dir", defaultStateDir, "`DIRECTORY` of instances and images")
 		f.StringVar(&flags.role, "role", string(muster.Compute), "`ROLE` of this node: COMPUTE runs instances, SERVICE does not")
 		nodeFlags(f, &flags)
@@ -78,7 +79,7 @@ func (f *agentFlags) run(ctx context.Context, api *client.Client, log *slog.Logg
 	}
 	one, err := agent.New(agent.Options{
 		Driver: machines, Registry: api, StateDir: f.stateDir, ID: muster.NodeID(f.id),
-		Listen: f.listen, Advertise: f.advertise, CPUs: f.cpus, MemoryMB: f.memory,
+		Listen: f.listen, Advertise: f.advertise, AdvertisePort: f.advertisePort, CPUs: f.cpus, MemoryMB: f.memory,
 		Role: muster.NodeRole(strings.ToUpper(f.role)), Labels: f.labels, Version: version, Logger: log,
 	})
 	if err != nil {

@@ -47,6 +47,10 @@ func Main(ctx context.Context, args []string, std Std) int {
 	if status, ok := errors.AsType[exitStatus](err); ok {
 		return int(status)
 	}
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		a.say("interrupted; what was asked for already goes on")
+		return exitInterrupted
+	}
 	if err != nil {
 		_, _ = fmt.Fprint(std.Err, describe(err))
 	}

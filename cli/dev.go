@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"time"
@@ -77,7 +79,7 @@ func (a *app) dev(ctx context.Context, d devFlags, log *slog.Logger) (err error)
 		return err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	url := "http://" + s.Addr().String()
+	url := "http://" + reachable(s.Addr())
 	api, err := client.New(client.Options{URL: url, UserAgent: "muster-dev/" + version})
 	if err != nil {
 		return err
@@ -85,6 +87,15 @@ func (a *app) dev(ctx context.Context, d devFlags, log *slog.Logger) (err error)
 	t := &tour{app: a, flags: d, api: api, url: url, began: time.Now()}
 	t.prepare(ctx)
 	return t.run(ctx, s, log)
+}
+
+// reachable is the address to reach a listener at from this machine.
+func reachable(addr net.Addr) string {
+	at, err := netip.ParseAddrPort(addr.String())
+	if err == nil && at.Addr().IsUnspecified() {
+		return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), at.Port()).String()
+	}
+	return addr.String()
 }
 
 // tour is what a person sees of `dev`: what happened, and where to look.

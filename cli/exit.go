@@ -22,18 +22,20 @@ const (
 	exitNoCapacity  = 5
 	exitUnavailable = 6
 	exitWait        = 7
+	exitInterrupted = 130 // as shells have it
 )
 
 const exitCodesText = `muster's exit codes, for scripts:
 
-  0  done
-  1  it failed for another reason
-  2  the command line, a setting or an input is wrong
-  3  no such node or instance
-  4  it contradicts the present state, or exists already
-  5  no node has room
-  6  the server cannot be reached or cannot take it now: try again
-  7  --wait: the instance ended up in another status, or not in time
+    0  done
+    1  it failed for another reason
+    2  the command line, a setting or an input is wrong
+    3  no such node or instance
+    4  it contradicts the present state, or exists already
+    5  no node has room
+    6  the server cannot be reached or cannot take it now: try again
+    7  --wait: the instance ended up in another status, or not in time
+  130  interrupted, by Ctrl-C or so
 
 An error is one line on standard error: muster: WHAT IS WRONG; WHAT TO DO.
 `

@@ -39,11 +39,19 @@ func (t *tour) tell(ctx context.Context) {
 	t.print("")
 	t.line("look", "%s/playground/", t.url)
 	title := "try"
-	for _, command := range []string{"instance list", "instance launch --type MICRO --wait", "watch"} {
+	for _, command := range t.commands() {
 		t.line(title, "%s %s%s", t.std.Program, command, t.serverFlag())
 		title = ""
 	}
 	t.print("\nCtrl-C stops it. %s\n", t.fate())
+}
+
+// commands are what is worth trying here.
+func (t *tour) commands() []string {
+	if t.missing != nil {
+		return []string{"node list", "instance list", "watch"}
+	}
+	return []string{"instance list", "instance launch --type MICRO --wait", "watch"}
 }
 
 func (t *tour) fate() string {
@@ -132,12 +140,15 @@ func (t *tour) farewell(ctx context.Context) (string, error) {
 		return "", err
 	}
 	if !t.flags.ephemeral {
-		return fmt.Sprintf("%s left as they are, data in %s", counted(len(instances), "instance"), t.flags.dir), nil
+		return fmt.Sprintf("%s left alone, data in %s", counted(len(instances), "instance"), t.flags.dir), nil
 	}
 	for _, i := range instances {
 		if _, err := t.api.TerminateInstance(ctx, i.ID); err != nil {
 			return "", err
 		}
+	}
+	if t.missing != nil {
+		return fmt.Sprintf("%s asked to end, which needs their agents, data in %s", counted(len(instances), "instance"), t.flags.dir), nil
 	}
 	for _, i := range instances {
 		if _, err := await(ctx, t.api, i, &waiting{terminated, farewellPatience}, func(*client.Instance) {}); err != nil {

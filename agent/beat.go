@@ -71,9 +71,10 @@ func (a *Agent) registerOnce(ctx context.Context) error {
 	if err := a.remember(answer.Node.UID, answer.Server.ClusterUID, answer.Server.Epoch); err != nil {
 		return err
 	}
+	report.UID, report.Incarnation = answer.Node.UID, is.Incarnation
 	a.mu.Lock()
 	a.state.registered = true
-	a.state.accepted = nil
+	a.state.accepted = report
 	a.setIntervalLocked(answer.Server.HeartbeatInterval)
 	a.mu.Unlock()
 	a.o.Logger.Info("the node is registered", "node", a.o.ID, "uid", answer.Node.UID, "incarnation", is.Incarnation)

@@ -61,7 +61,7 @@ func TestAgent_GoesOnWhenTheRegistryWasAway(t *testing.T) {
 		w.cloud.with(func() { w.cloud.fail = nil })
 		pass(10 * time.Second)
 		w.want(id, muster.Failed)
-		if n := len(w.cloud.registered); n != 1 {
+		if n := len(w.cloud.registrations()); n != 1 {
 			t.Errorf("it registered %d times", n)
 		}
 	})
@@ -89,7 +89,7 @@ func TestAgent_RegistersAgainAtOnceWhenItIsUnknown(t *testing.T) {
 				if len(again) != 2 || !again[1].Equal(times[len(times)-1]) && call == "Heartbeat" {
 					t.Errorf("it registered at %v and was told at %v", again, times)
 				}
-				in := w.cloud.registered[1]
+				in := w.cloud.registrations()[1]
 				if in.Incarnation != 1 || *in.UID != "n-1" || len(in.Instances) != 1 || in.Epoch != "e1" || in.AppliedRevision != 2 {
 					t.Errorf("it registered as %+v", in)
 				}
@@ -176,7 +176,7 @@ func TestAgent_EndsOnSettingsThatCannotBeOnlyAtFirst(t *testing.T) {
 					t.Fatalf("it ended with %v", a.err)
 				default:
 				}
-				if n := len(w.cloud.registered); n != 2 {
+				if n := len(w.cloud.registrations()); n != 2 {
 					t.Errorf("it registered %d times", n)
 				}
 			})
@@ -190,7 +190,7 @@ func TestAgent_ReportsAreTriedUntilTaken(t *testing.T) {
 		id := w.cloud.launch()
 		other := w.cloud.launch()
 		pass(15 * time.Second)
-		taken := len(w.cloud.reports)
+		_, taken := w.cloud.report()
 		w.cloud.with(func() { w.cloud.fail = unavailable("ReportInstances") })
 		w.host.Exit("k3f9-i-1-1", 1, "")
 		pass(time.Minute)
@@ -201,14 +201,55 @@ func TestAgent_ReportsAreTriedUntilTaken(t *testing.T) {
 		pass(10 * time.Second)
 		w.want(id, muster.Failed)
 		w.want(other, muster.Stopped)
-		if n := len(w.cloud.reports); n != taken+1 {
+		newest, n := w.cloud.report()
+		if n != taken+1 {
 			t.Errorf("%d reports were taken after the registry was back, want the newest one only", n-taken)
 		}
 		if len(tries) < 12 || len(tries) > 60 {
 			t.Errorf("%d tries in two minutes", len(tries))
 		}
-		if sequence := w.cloud.reports[taken].Sequence; sequence <= int64(taken) {
-			t.Errorf("its sequence is %d", sequence)
+		if newest.Sequence <= int64(taken) {
+			t.Errorf("its sequence is %d", newest.Sequence)
+		}
+	})
+}
+
+func TestAgent_TriesAgainSoon(t *testing.T) {
+	for _, call := range []string{"Assignments", "ReportInstances", "RegisterNode"} {
+		t.Run(call, func(t *testing.T) {
+			play(t, func(t *testing.T, w *world) {
+				failed := false
+				w.cloud.fail = func(name string) error {
+					if name != call || failed {
+						return nil
+					}
+					failed = true
+					return muster.Errorf(muster.Unavailable, "once")
+				}
+				id := w.cloud.launch()
+				w.start()
+				pass(time.Second)
+				w.want(id, muster.Running)
+				if !failed {
+					t.Error("nothing failed")
+				}
+			})
+		})
+	}
+}
+
+func TestAgent_ReportsAgainWhenAnAnswerGotLost(t *testing.T) {
+	play(t, func(t *testing.T, w *world) {
+		w.start()
+		pass(15 * time.Second)
+		w.cloud.with(func() { w.cloud.lost = true })
+		w.host.SetImages("minimal", "new")
+		pass(10 * time.Second)
+		w.host.SetImages("minimal") // as the registry was told before
+		w.cloud.with(func() { w.cloud.lost = false })
+		pass(10 * time.Second)
+		if newest, _ := w.cloud.report(); len(newest.Images) != 1 {
+			t.Errorf("the registry believes that there are %v", newest.Images)
 		}
 	})
 }
@@ -223,7 +264,7 @@ func TestAgent_OneAStateDirectory(t *testing.T) {
 		}
 		a.stop()
 		pass(time.Second)
-		if w.start(); len(w.cloud.registered) != 2 {
+		if w.start(); len(w.cloud.registrations()) != 2 {
 			t.Error("a third did not come in after the first ended")
 		}
 	})
@@ -236,7 +277,7 @@ func TestAgent_RefusesAnIdentityThatCannotBeRead(t *testing.T) {
 		}
 		a := w.start()
 		<-a.ended
-		if a.err == nil || !strings.Contains(a.err.Error(), "agent.json") || len(w.cloud.registered) != 0 {
+		if a.err == nil || !strings.Contains(a.err.Error(), "agent.json") || len(w.cloud.registrations()) != 0 {
 			t.Errorf("it ended with %v", a.err)
 		}
 	})

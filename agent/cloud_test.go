@@ -29,7 +29,9 @@ type cloud struct {
 	registered []muster.RegisterNodeInput
 	reports    []muster.ReportInstancesInput // those that were taken
 	named      map[string]bool               // machines that were named as terminated
+	lost       bool                          // reports are taken and the answers get lost
 	hidden     bool                          // it neither wants nor names anything
+	hid        int64                         // the revision at which that last changed
 	faults     []string
 }
 
@@ -138,7 +140,11 @@ func (c *cloud) ReportInstances(_ context.Context, in muster.ReportInstancesInpu
 	}
 	c.sequence = in.Sequence
 	c.reports = append(c.reports, in)
-	return c.take(in.Instances, in.Epoch, in.AppliedRevision), nil
+	remove := c.take(in.Instances, in.Epoch, in.AppliedRevision)
+	if c.lost {
+		return nil, muster.Errorf(muster.Unavailable, "the answer got lost")
+	}
+	return remove, nil
 }
 
 // take applies an inventory as the registry does.
@@ -200,11 +206,22 @@ func (c *cloud) fault(format string, args ...any) {
 }
 
 func (c *cloud) desired() int64 {
-	newest := int64(0)
+	newest := c.hid
 	for _, w := range c.instances {
 		newest = max(newest, w.since)
 	}
 	return newest
+}
+
+// hide makes the registry neither want nor name anything, or takes that back.
+func (c *cloud) hide(on bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.revision++
+	c.hidden, c.hid = on, c.revision
+	for _, w := range c.instances {
+		w.since = c.revision // what was not told before is told as of now
+	}
 }
 
 // What people ask for. Each returns whether it could be.
@@ -285,4 +302,26 @@ func (c *cloud) with(change func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	change()
+}
+
+// report returns the newest report that was taken, and how many were.
+func (c *cloud) report() (newest muster.ReportInstancesInput, n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if n = len(c.reports); n > 0 {
+		newest = c.reports[n-1]
+	}
+	return newest, n
+}
+
+func (c *cloud) registrations() []muster.RegisterNodeInput {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.registered)
+}
+
+func (c *cloud) now() (revision, incarnation int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.revision, c.node.Incarnation
 }

@@ -133,6 +133,12 @@ func pass(d time.Duration) {
 	synctest.Wait()
 }
 
+// nudgeNow tells of an instance what holds now.
+func (r *running) nudgeNow(w *world, id muster.InstanceID) int {
+	revision, incarnation := w.cloud.now()
+	return r.nudge(id, revision, incarnation)
+}
+
 // nudge calls the agent's port as a registry does.
 func (r *running) nudge(id muster.InstanceID, revision, incarnation int64) int {
 	body := fmt.Sprintf(`{"instance":%q,"desiredRevision":%d,"incarnation":%d}`, id, revision, incarnation)

@@ -67,7 +67,7 @@ func TestAgent_ReportsProvisioningWhileItLaunches(t *testing.T) {
 			ids = append(ids, w.cloud.launch())
 		}
 		a.nudge(ids[5], 7, 1)
-		report := w.cloud.reports[len(w.cloud.reports)-1]
+		report, _ := w.cloud.report()
 		if len(report.Instances) != 6 || report.AppliedRevision != 7 {
 			t.Errorf("of 6 instances %d are in the report that has applied %d", len(report.Instances), report.AppliedRevision)
 		}
@@ -186,8 +186,8 @@ func TestAgent_ReportsAnImageThatIsNotThere(t *testing.T) {
 		id := w.cloud.launch()
 		pass(15 * time.Second)
 		w.want(id, muster.Failed)
-		if images := w.cloud.reports[len(w.cloud.reports)-1].Images; !slices.Equal(images, []string{"other"}) {
-			t.Errorf("the images were reported as %v", images)
+		if newest, _ := w.cloud.report(); !slices.Equal(newest.Images, []string{"other"}) {
+			t.Errorf("the images were reported as %v", newest.Images)
 		}
 	})
 }
@@ -240,7 +240,8 @@ func TestAgent_RestartsOneGenerationAfterTheOther(t *testing.T) {
 		began := time.Now()
 		a.nudge(id, 3, 1)
 		w.want(id, muster.Provisioning)
-		report := w.cloud.reports[len(w.cloud.reports)-1].Instances
+		newest, _ := w.cloud.report()
+		report := newest.Instances
 		if len(report) != 2 || report[0].Status != muster.Stopping || report[1].Status != muster.Provisioning {
 			t.Errorf("while the old one is being stopped the report is %+v", report)
 		}
@@ -257,9 +258,9 @@ func TestAgent_TerminatesAndConfirmsByAbsence(t *testing.T) {
 		a := w.start()
 		for _, command := range [][]string{nil, {"exit", "1", "x"}} {
 			id := w.cloud.launch(command...)
-			a.nudge(id, w.cloud.revision, 1)
+			a.nudgeNow(w, id)
 			w.cloud.terminate(id)
-			a.nudge(id, w.cloud.revision, 1)
+			a.nudgeNow(w, id)
 			w.want(id, muster.Terminated)
 		}
 		if got := w.host.Machines(); len(got) != 0 {
@@ -283,9 +284,9 @@ func TestAgent_StopsBeforeALaunchThatNeverWas(t *testing.T) {
 
 func TestAgent_KeepsWhatTheRegistryLeavesOut(t *testing.T) {
 	forget := map[string]func(*cloud){
-		"in the same history": func(c *cloud) { c.hidden, c.revision = true, c.revision+1 },
+		"in the same history": func(c *cloud) { c.hide(true) },
 		"in another history": func(c *cloud) {
-			c.epoch, c.revision, c.instances, c.known = "e2", 1, map[muster.InstanceID]*wish{}, false
+			c.with(func() { c.epoch, c.revision, c.instances, c.known = "e2", 1, map[muster.InstanceID]*wish{}, false })
 		},
 	}
 	for name, change := range forget {
@@ -295,14 +296,14 @@ func TestAgent_KeepsWhatTheRegistryLeavesOut(t *testing.T) {
 				w.cloud.launch()
 				pass(15 * time.Second)
 				pid := w.machine("k3f9-i-1-1").PID
-				w.cloud.with(func() { change(w.cloud) })
+				change(w.cloud)
 				pass(time.Hour)
 				w.host.SetImages("minimal", "new") // makes a report due
 				pass(15 * time.Second)
 				if m := w.machine("k3f9-i-1-1"); m == nil || m.PID != pid {
 					t.Fatalf("it is %+v", m)
 				}
-				last := w.cloud.reports[len(w.cloud.reports)-1]
+				last, _ := w.cloud.report()
 				want := []muster.InstanceReportInput{{
 					Machine: "k3f9-i-1-1", Epoch: "e1", ID: "i-1", Generation: 1, Status: muster.Running, PID: &pid,
 					Addr: "10.213.7.3", CPULimit: 25, MemLimitMB: 128, BaseImage: "minimal",
@@ -360,6 +361,32 @@ func TestAgent_RemovesWhatTheRegistryNames(t *testing.T) {
 	}
 }
 
+// mute is a driver that tells nothing by itself.
+type mute struct{ driver.Driver }
+
+func (mute) Watch(ctx context.Context) <-chan string {
+	out := make(chan string)
+	context.AfterFunc(ctx, func() { close(out) })
+	return out
+}
+
+func TestAgent_LaunchesWhatVanishedAgain(t *testing.T) {
+	play(t, func(t *testing.T, w *world) {
+		w.wrap = func(d driver.Driver) driver.Driver { return mute{d} }
+		w.start()
+		id := w.cloud.launch()
+		pass(15 * time.Second)
+		if err := drivertest.NewFake(w.host).Remove(t.Context(), "k3f9-i-1-1"); err != nil {
+			t.Fatal(err)
+		}
+		pass(time.Minute)
+		w.want(id, muster.Running)
+		if n := w.host.Launches("k3f9-i-1-1"); n != 2 {
+			t.Errorf("it was launched %d times", n)
+		}
+	})
+}
+
 func TestAgent_AdoptsWhatRuns(t *testing.T) {
 	play(t, func(t *testing.T, w *world) {
 		a := w.start()
@@ -380,7 +407,7 @@ func TestAgent_AdoptsWhatRuns(t *testing.T) {
 		if *w.cloud.seen(id).PID != pid {
 			t.Errorf("its PID is reported as %d", *w.cloud.seen(id).PID)
 		}
-		in := w.cloud.registered
+		in := w.cloud.registrations()
 		if len(in) != 2 || in[0].Incarnation != 1 || in[1].Incarnation != 2 || *in[1].UID != "n-1" || len(in[1].Instances) != 1 || in[1].AppliedRevision != 0 {
 			t.Errorf("it registered as %+v", in)
 		}
@@ -424,12 +451,17 @@ func TestAgent_StartsAgainAfterTheHostWasRestarted(t *testing.T) {
 				w.want(runs, muster.Running) // not known to have ended for good
 				a.stop()                     // before it could do anything
 				w.cloud.with(func() { w.cloud.fail = nil })
-				w.start()
+				a = w.start()
 				pass(time.Minute)
 				w.want(ended, muster.Failed)
 				w.want(stopped, muster.Stopped)
 				w.want(dropped, muster.Terminated)
 				if !able {
+					w.want(runs, muster.Failed)
+					w.cloud.with(func() { w.cloud.fail = unavailable("Assignments") })
+					a.stop()
+					w.start()
+					pass(time.Minute)
 					w.want(runs, muster.Failed)
 					return
 				}

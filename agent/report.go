@@ -56,14 +56,15 @@ func (a *Agent) reportOnce(ctx context.Context) error {
 	sent.Sequence = a.state.sequence
 	a.mu.Unlock()
 	remove, err := a.o.Registry.ReportInstances(ctx, sent)
+	a.mu.Lock()
+	a.state.accepted = report // without its sequence, to compare the next one with
+	if err != nil {
+		a.state.accepted = nil // it may have been taken all the same
+	}
+	a.mu.Unlock()
 	if err != nil {
 		return err
 	}
-	a.mu.Lock()
-	if a.state.registered {
-		a.state.accepted = report // without its sequence, to compare the next one with
-	}
-	a.mu.Unlock()
 	a.named(remove)
 	return nil
 }

@@ -2,7 +2,9 @@ package main
 
 import (
 	"bytes"
+	"database/sql"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -15,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	_ "github.com/mattn/go-sqlite3"
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
@@ -23,6 +26,7 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
 		"muster":  main,
 		"graphql": postGraphQL,
+		"sql":     runSQL,
 	})
 }
 
@@ -184,4 +188,17 @@ func post(out io.Writer, host, document, variables string) error {
 	}
 	_, err = fmt.Fprintf(out, "%d %s\n", response.StatusCode, bytes.TrimSpace(answer))
 	return err
+}
+
+// runSQL is the program sql: it runs a statement on a database file: sql FILE STATEMENT.
+func runSQL() {
+	db, err := sql.Open("sqlite3", os.Args[1])
+	if err == nil {
+		_, err = db.Exec(os.Args[2])
+		err = errors.Join(err, db.Close())
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 }

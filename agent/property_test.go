@@ -115,20 +115,21 @@ type event struct {
 }
 
 func events() *rapid.Generator[event] {
-	kinds := []string{
-		"launch", "launch", "stop", "start", "restart", "restart", "terminate", "nudge", "exit", "agent restarts", "host restarts",
-		"forgotten", "hidden", "away", "back", "failures", "time", "time", "moment",
+	kinds := []string{ // as often as they stand here
+		"launch", "launch", "launch", "stop", "stop", "start", "start", "restart", "restart", "restart", "terminate", "terminate",
+		"nudge", "nudge", "nudge", "time", "time", "time", "time", "moment", "exit", "agent restarts", "host restarts",
+		"forgotten", "hidden", "away", "back", "back", "back", "failures",
 	}
 	return rapid.Custom(func(t *rapid.T) event {
 		return event{
-			what: rapid.SampledFrom(kinds).Draw(t, "what"), id: muster.InstanceIDOf(int64(rapid.IntRange(1, 4).Draw(t, "id"))),
+			what: rapid.SampledFrom(kinds).Draw(t, "what"), id: muster.InstanceIDOf(int64(rapid.IntRange(1, 3).Draw(t, "id"))),
 			n: rapid.IntRange(0, 39).Draw(t, "n"), really: rapid.Bool().Draw(t, "really"),
 		}
 	})
 }
 
 func (h *history) happen(e event) {
-	commands := [][]string{nil, {"stubborn"}, {"exit", "0", "done"}, {"exit", "3", "oh"}, {"no such program"}}
+	commands := [][]string{nil, nil, nil, {"stubborn"}, {"exit", "0", "done"}, {"exit", "3", "oh"}, {"no such program"}}
 	switch e.what {
 	case "launch":
 		h.cloud.launch(commands[e.n%len(commands)]...)

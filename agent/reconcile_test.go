@@ -253,6 +253,31 @@ func TestAgent_RestartsOneGenerationAfterTheOther(t *testing.T) {
 	})
 }
 
+func TestAgent_LeavesALaterGenerationAlone(t *testing.T) {
+	for _, desired := range []muster.DesiredStatus{muster.WantRunning, muster.WantStopped} {
+		t.Run(string(desired), func(t *testing.T) {
+			play(t, func(t *testing.T, w *world) {
+				a := w.start()
+				id := w.cloud.launch()
+				a.nudgeNow(w, id)
+				w.cloud.restart(id)
+				a.nudgeNow(w, id)
+				pid := w.machine("k3f9-i-1-2").PID
+				w.cloud.with(func() { // as in a registry that was restored from before the restart
+					i := w.cloud.instances[id]
+					i.Generation, i.Machine = 1, "k3f9-i-1-1"
+					w.cloud.want(i, desired, false)
+				})
+				a.nudgeNow(w, id)
+				pass(time.Hour)
+				if m := w.machine("k3f9-i-1-2"); m.PID != pid || w.host.Launches("k3f9-i-1-1") != 1 {
+					t.Errorf("it is %+v", m)
+				}
+			})
+		})
+	}
+}
+
 func TestAgent_TerminatesAndConfirmsByAbsence(t *testing.T) {
 	play(t, func(t *testing.T, w *world) {
 		a := w.start()

@@ -33,7 +33,7 @@ type Spec struct {
 	Instance   string            `json:"instance"`   // the registry's id, such as i-1
 	Generation int64             `json:"generation"` // which start of it
 	Epoch      string            `json:"epoch"`      // the registry's history that assigned it
-	Hostname   string            `json:"hostname"`   // inside
+	Hostname   string            `json:"hostname"`   // inside; underscores become hyphens
 	Image      string            `json:"image"`      // by name
 	Command    []string          `json:"command"`    // empty: the image's own, else one that idles
 	Env        map[string]string `json:"env"`        // for the payload

@@ -81,7 +81,7 @@ func (d *Driver) put(m machine, r record, fresh bool) (*os.File, error) {
 	}
 	tmp := machine{state: m.state, name: making + m.name}
 	for _, dir := range []string{tmp.path("root"), filepath.Dir(m.lockPath()), r.Disk + "/upper", r.Disk + "/work"} {
-		if err := os.MkdirAll(dir, 0o711); err != nil {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return nil, err
 		}
 	}

@@ -33,7 +33,8 @@ func payload(spec driver.Spec, img image.Image) (command []string, boot bool) {
 func (r record) arguments(root string) []string {
 	args := []string{
 		"--quiet", "--keep-unit", "--register=no",
-		"--directory=" + root, "--machine=" + r.Spec.Machine, "--hostname=" + r.Spec.Hostname,
+		"--directory=" + root, "--machine=" + r.Spec.Machine,
+		"--hostname=" + strings.ReplaceAll(r.Spec.Hostname, "_", "-"), // a host name has no underscores
 		"--link-journal=no", "--resolv-conf=off", "--timezone=off",
 		"--oom-score-adj=500", // rather a machine than its supervisor or the agent
 	}

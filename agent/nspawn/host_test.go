@@ -102,6 +102,20 @@ func await(t testing.TB, d *nspawn.Driver, machine string, ok func(driver.Status
 	}
 }
 
+// exact reports whether the kernel tells how a process ended that is no child.
+func exact(t *testing.T) bool {
+	t.Helper()
+	text, err := os.ReadFile("/proc/sys/kernel/osrelease")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var major, minor int
+	if _, err := fmt.Sscanf(string(text), "%d.%d", &major, &minor); err != nil {
+		t.Fatal(err)
+	}
+	return major > 6 || major == 6 && minor >= 15
+}
+
 func exited(m driver.Status) bool { return m.State == driver.Exited }
 
 // remove removes everything that the driver has.

@@ -63,8 +63,8 @@ func observe(m machine) (s driver.Status, lost bool, err error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return s, false, fmt.Errorf("%w: %s", driver.ErrNotFound, m.name)
 	}
-	if err != nil {
-		return s, false, err
+	if err != nil { // it is shown, so that it can be removed
+		return driver.Status{Spec: driver.Spec{Machine: m.name}, State: driver.Exited, Reason: "its record is damaged: " + err.Error()}, false, nil
 	}
 	held, err := m.held() // before its ending is looked for: that is written before the lock is let go
 	if err != nil {
@@ -83,7 +83,7 @@ func observe(m machine) (s driver.Status, lost bool, err error) {
 		return s, true, nil
 	}
 	if err != nil {
-		return s, false, err
+		e = ending{Reason: "ended, but how is damaged: " + err.Error()}
 	}
 	s.State, s.PID, s.ExitCode = driver.Exited, 0, e.Code
 	s.Reason, s.OOM, s.Ended = e.Reason, e.OOM, e.Ended

@@ -50,7 +50,8 @@ type record struct {
 type progress struct {
 	Supervisor process   `json:"supervisor"`
 	Nspawn     process   `json:"nspawn"`
-	Leader     process   `json:"leader"` // the machine's process 1
+	Leader     process   `json:"leader"`  // the machine's process 1
+	Payload    process   `json:"payload"` // its first child; none when booted
 	Running    bool      `json:"running"`
 	Started    time.Time `json:"started"`
 }

@@ -1,7 +1,6 @@
 package nspawn
 
 import (
-	"context"
 	"net"
 	"path/filepath"
 	"strconv"
@@ -14,27 +13,36 @@ type notice struct {
 	ready  bool // the machine is set up; booted: has booted
 }
 
+// farewell is what the supervisor tells itself when systemd-nspawn has ended.
+const farewell = "MUSTER_ENDED=1"
+
 // notifySocket is in the private runtime directory: a path in the state directory could be longer than
 // socket addresses allow.
-func notifySocket() string { return filepath.Join(runtimeDir, "muster.notify") }
-
-func listenNotify() (*net.UnixConn, error) {
-	return net.ListenUnixgram("unixgram", &net.UnixAddr{Name: notifySocket(), Net: "unixgram"})
+func notifySocket() *net.UnixAddr {
+	return &net.UnixAddr{Name: filepath.Join(runtimeDir, "muster.notify"), Net: "unixgram"}
 }
 
-// readNotices sends each notice until the socket is closed or ctx ends.
-func readNotices(ctx context.Context, conn *net.UnixConn, notices chan<- notice) {
+// readNotices sends each notice until the farewell, which comes last, or until the socket is closed.
+func readNotices(conn *net.UnixConn, notices chan<- notice) {
 	buf := make([]byte, 4096)
 	for {
 		n, err := conn.Read(buf)
-		if err != nil {
+		if err != nil || string(buf[:n]) == farewell {
 			return
 		}
-		select {
-		case notices <- parseNotice(string(buf[:n])):
-		case <-ctx.Done():
-			return
-		}
+		notices <- parseNotice(string(buf[:n]))
+	}
+}
+
+// sayFarewell queues the end behind everything that systemd-nspawn has told, which has yet to be heard.
+func sayFarewell(conn *net.UnixConn) {
+	to, err := net.DialUnix("unixgram", nil, notifySocket())
+	if err == nil {
+		defer to.Close()
+		_, err = to.Write([]byte(farewell))
+	}
+	if err != nil {
+		_ = conn.Close() // ends the reading too
 	}
 }
 

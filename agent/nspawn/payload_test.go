@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -148,5 +149,63 @@ func TestCheck_SaysWhatIsMissing(t *testing.T) {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("check: %v, want %q in it", err, want)
 		}
+	}
+}
+
+// TestPayload_KilledBySignal accepts 255, which is all that systemd-nspawn says, where the kernel does not tell more.
+func TestPayload_KilledBySignal(t *testing.T) {
+	h := newHost(t)
+	d := h.open()
+	spec := h.spec("a", "sleep 0.3; kill -SEGV $$")
+	if _, err := d.Launch(t.Context(), spec); err != nil {
+		t.Fatal(err)
+	}
+	want := "killed by signal 11"
+	if !exact(t) {
+		want = "exited with status 255"
+	}
+	if m := await(t, d, spec.Machine, exited); m.Reason != want || m.OOM {
+		t.Errorf("ended with %q, want %q", m.Reason, want)
+	}
+	remove(t, d)
+}
+
+func TestPayload_Hostnames(t *testing.T) {
+	h := newHost(t)
+	d := h.open()
+	for i, name := range []string{"Web_1.example", strings.Repeat("x", 63), "7"} {
+		spec := h.spec(fmt.Sprintf("a%d", i), "hostname")
+		spec.Hostname = name
+		if _, err := d.Launch(t.Context(), spec); err != nil {
+			t.Fatal(err)
+		}
+		want := strings.ReplaceAll(name, "_", "-") + "\n"
+		if m := await(t, d, spec.Machine, exited); m.Output != want {
+			t.Errorf("hostname %q: ended with %q, output %q", name, m.Reason, m.Output)
+		}
+	}
+	remove(t, d)
+}
+
+// TestPayload_DamagedRecord has a machine whose record is lost while it runs: it is shown and can be removed.
+func TestPayload_DamagedRecord(t *testing.T) {
+	h := newHost(t)
+	d := h.open()
+	spec := h.spec("a", "sleep 60")
+	run(t, d, spec)
+	if err := os.WriteFile(filepath.Join(h.state, "machines", spec.Machine, "machine.json"), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	run(t, d, h.spec("b", "sleep 60"))
+	m := await(t, d, spec.Machine, exited)
+	if !strings.Contains(m.Reason, "machine.json") {
+		t.Errorf("it is listed as %+v, want the damage in the reason", m)
+	}
+	remove(t, d)
+	if left := h.leftovers(); !slices.Equal(left, []string{"file disks/" + spec.Disk}) {
+		t.Errorf("left: %v, want the disk that only the record had named", left)
+	}
+	if err := os.RemoveAll(filepath.Join(h.state, "disks", spec.Disk)); err != nil {
+		t.Error(err)
 	}
 }

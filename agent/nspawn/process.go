@@ -7,6 +7,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -77,6 +78,17 @@ func (p process) wait() error {
 			return err
 		}
 	}
+}
+
+// exitStatus returns how the process of a pidfd ended, once its parent has collected it; nil when the kernel does
+// not tell: that needs Linux 6.15.
+func exitStatus(fd int) *syscall.WaitStatus {
+	info := unix.PidfdInfo{Mask: unix.PIDFD_INFO_EXIT}
+	if fd < 0 || unix.IoctlPidfdInfo(fd, &info) != nil || info.Mask&unix.PIDFD_INFO_EXIT == 0 {
+		return nil
+	}
+	status := syscall.WaitStatus(info.Exit_code)
+	return &status
 }
 
 // children returns the processes whose parent this one is.

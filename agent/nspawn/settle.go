@@ -53,8 +53,13 @@ func (s *supervisor) settle() error {
 	if !s.result.ready || s.result.running {
 		return nil
 	}
-	if !s.record.Boot && !s.executed() {
-		return nil
+	if !s.record.Boot {
+		payload, ok := s.executed()
+		if !ok {
+			return nil
+		}
+		s.progress.Payload = payload
+		s.payload, _ = payload.open() // when it has ended by now its status is not known as exactly
 	}
 	s.result.running, s.progress.Running = true, true
 	if err := s.setProgress(s.progress); err != nil {
@@ -67,23 +72,23 @@ func (s *supervisor) settle() error {
 	return errors.Join(err, s.ready.Close())
 }
 
-// executed reports whether the leader has a child that no longer is systemd-nspawn itself.
-func (s *supervisor) executed() bool {
+// executed returns the leader's child once that no longer is systemd-nspawn itself.
+func (s *supervisor) executed() (process, bool) {
 	stub, err := os.Stat(fmt.Sprintf("/proc/%d/exe", s.progress.Nspawn.PID))
 	if err != nil {
-		return false
+		return process{}, false
 	}
 	children, err := s.progress.Leader.children()
 	if err != nil {
-		return false
+		return process{}, false
 	}
 	for _, child := range children {
 		now, err := os.Stat(fmt.Sprintf("/proc/%d/exe", child.PID))
 		if err == nil && !os.SameFile(stub, now) {
-			return true
+			return child, true
 		}
 	}
-	return false
+	return process{}, false
 }
 
 // terminate asks the payload to stop and reports whether somebody was there to be asked.

@@ -1,7 +1,6 @@
 package nspawn
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -31,6 +30,7 @@ type supervisor struct {
 	progress progress
 	result   result
 	cmd      *exec.Cmd // nil when adopted
+	payload  int       // pidfd of the payload, -1 when there is none
 	ready    *os.File  // to the launching agent
 }
 
@@ -44,7 +44,7 @@ func Shim(args []string) int {
 	for _, fd := range []int{lockFD, readyFD} {
 		unix.CloseOnExec(fd) // systemd-nspawn must not hold the lock
 	}
-	s := &supervisor{machine: machineAt(args[1]), ready: os.NewFile(readyFD, "ready")}
+	s := &supervisor{machine: machineAt(args[1]), payload: -1, ready: os.NewFile(readyFD, "ready")}
 	if err := s.supervise(args[0]); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -61,6 +61,7 @@ func (s *supervisor) supervise(verb string) (err error) {
 			return err
 		}
 		s.result = result{running: true, ready: true}
+		s.payload, _ = s.progress.Payload.open() // when it has ended its status is not known
 	}
 	if s.progress.Supervisor, err = identify(os.Getpid()); err != nil {
 		return err
@@ -84,7 +85,7 @@ func (s *supervisor) run() error {
 	if err := s.mount(s.record); err != nil {
 		return err
 	}
-	conn, err := listenNotify()
+	conn, err := net.ListenUnixgram("unixgram", notifySocket())
 	if err != nil {
 		return fmt.Errorf("listen for systemd-nspawn: %w", err)
 	}
@@ -116,7 +117,7 @@ func (s *supervisor) start() error {
 		}
 	}
 	s.cmd = exec.Command("systemd-nspawn", s.record.arguments(s.path("root"))...)
-	s.cmd.Env = append(os.Environ(), "NOTIFY_SOCKET="+notifySocket())
+	s.cmd.Env = append(os.Environ(), "NOTIFY_SOCKET="+notifySocket().Name)
 	s.cmd.Stdout, s.cmd.Stderr = console, console
 	if err := s.record.Group.Join(os.Getpid()); err != nil {
 		return err
@@ -132,38 +133,54 @@ func (s *supervisor) start() error {
 	return err
 }
 
-// await handles what happens until systemd-nspawn has ended.
+// await handles what happens until systemd-nspawn has ended, which wait tells.
 func (s *supervisor) await(conn *net.UnixConn, wait func()) error {
-	ctx, ended := context.WithCancel(context.Background())
-	defer ended()
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	defer signal.Stop(signals)
-	notices := make(chan notice, 16)
+	notices := make(chan notice) // closed at the end
 	var group sync.WaitGroup
-	defer group.Wait()
-	if conn != nil {
-		group.Go(func() { readNotices(ctx, conn, notices) })
+	if conn == nil {
+		group.Go(func() {
+			defer close(notices)
+			wait()
+		})
+	} else {
 		defer conn.Close()
+		group.Go(func() {
+			defer close(notices)
+			readNotices(conn, notices)
+		})
+		group.Go(func() {
+			wait()
+			sayFarewell(conn)
+		})
 	}
-	group.Go(func() {
-		wait()
-		ended()
-	})
-	err := s.loop(ctx, signals, notices)
+	err := s.loop(signals, notices)
 	if err != nil {
 		err = errors.Join(err, s.record.Group.Kill())
 	}
-	<-ctx.Done()
+	for range notices { // it may tell more while it ends
+	}
+	group.Wait()
+	s.conclude()
+	return err
+}
+
+// conclude finds out how the payload ended.
+func (s *supervisor) conclude() {
 	if s.cmd != nil {
 		status := s.cmd.ProcessState.Sys().(syscall.WaitStatus) //nolint:forcetypeassert // on Linux it is nothing else
 		s.result.status = &status
 	}
-	return err
+	// systemd-nspawn gives 255 for each signal, and nothing when it is no child.
+	if status := exitStatus(s.payload); status != nil && (s.cmd == nil || s.result.status.Exited()) {
+		s.result.status = status
+	}
 }
 
-// loop returns nil when ctx is done, or why the machine has to be ended.
-func (s *supervisor) loop(ctx context.Context, signals <-chan os.Signal, notices <-chan notice) error {
+// loop returns nil when the notices end, or why the machine has to be ended.
+func (s *supervisor) loop(signals <-chan os.Signal, notices <-chan notice) error {
 	timeout := time.NewTimer(s.record.StartTimeout)
 	defer timeout.Stop()
 	console := time.NewTimer(0)
@@ -175,25 +192,26 @@ func (s *supervisor) loop(ctx context.Context, signals <-chan os.Signal, notices
 			timeout.Stop()
 			settle.Stop()
 		}
+		var err error
 		select {
-		case <-ctx.Done():
-			return nil
-		case n := <-notices:
-			if err := s.notice(n); err != nil {
-				return err
+		case n, ok := <-notices:
+			if !ok {
+				return nil
 			}
+			err = s.notice(n)
 		case <-settle.C:
-			if err := s.settle(); err != nil {
-				return err
-			}
+			err = s.settle()
 		case sig := <-signals:
 			if sig == syscall.SIGTERM {
 				_, _ = terminate(s.record, s.progress.Leader) // the sender asks again if it matters
 			}
 		case <-timeout.C:
-			return fmt.Errorf("it did not run within %s", s.record.StartTimeout)
+			err = fmt.Errorf("it did not run within %s", s.record.StartTimeout)
 		case <-console.C:
 			console.Reset(s.rotate())
+		}
+		if err != nil {
+			return err
 		}
 	}
 }

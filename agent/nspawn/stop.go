@@ -148,11 +148,15 @@ func (d *Driver) Remove(ctx context.Context, name string) error {
 }
 
 // destroy ends a machine and removes everything of it; the caller has its turn. A record that cannot be
-// read is no hindrance: then what it would name is left.
+// read is no hindrance: but for its disk, everything has the machine's name.
 func (d *Driver) destroy(ctx context.Context, m machine) error {
 	r, err := m.record()
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		d.opts.Logger.Error("removing a machine whose record is damaged", "machine", m.name, "err", err)
+		d.opts.Logger.Error("removing a machine whose record is damaged; its disk stays", "machine", m.name, "err", err)
+		r = record{Spec: driver.Spec{Machine: m.name, Addr: "unknown"}}
+		if err := d.launch.place(&r); err != nil {
+			return err
+		}
 	}
 	lock, err := d.seize(ctx, m, r)
 	if err != nil {

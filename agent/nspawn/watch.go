@@ -38,7 +38,7 @@ func (d *Driver) Watch(ctx context.Context) <-chan string {
 
 // watchCloses opens a file of the kernel's events of closed writers in a directory.
 func watchCloses(dir string) (*os.File, error) {
-	if err := os.MkdirAll(dir, 0o711); err != nil {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -47,6 +48,11 @@ func TestScripts(t *testing.T) {
 			if err != nil {
 				return err
 			}
+			program, err := exec.LookPath("muster")
+			if err != nil {
+				return err
+			}
+			env.Setenv("MUSTER", program)
 			env.Setenv("PORT", port)
 			env.Setenv("DATA", filepath.Join(env.WorkDir, "data"))
 			env.Setenv("MUSTER_SERVER", "http://127.0.0.1:"+port)

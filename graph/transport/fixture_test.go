@@ -67,9 +67,10 @@ func newFixture(t testing.TB, o transport.Options) *fixture {
 }
 
 // change commits and announces count changes of one node.
-func (f *fixture) change(count int) {
-	f.hub.Publish(f.log.write(count))
-}
+func (f *fixture) change(count int) { f.hub.Publish(f.log.write(muster.KindNode, count)) }
+
+// changeCluster makes changes that no watcher of nodes is told of.
+func (f *fixture) changeCluster(count int) { f.hub.Publish(f.log.write(muster.KindCluster, count)) }
 
 // memory is a log in memory.
 type memory struct {
@@ -78,7 +79,7 @@ type memory struct {
 	floor int64
 }
 
-func (m *memory) write(count int) []*muster.Change {
+func (m *memory) write(kind muster.ChangeKind, count int) []*muster.Change {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var written []*muster.Change
@@ -86,7 +87,7 @@ func (m *memory) write(count int) []*muster.Change {
 		revision := int64(len(m.rows) + 1)
 		c := muster.Change{
 			Revision: revision, Epoch: epoch, Batch: fmt.Sprintf("%016x", revision), At: time.Unix(revision, 0),
-			Kind: muster.KindNode, ObjectID: "n1", Status: string(muster.Healthy),
+			Kind: kind, ObjectID: "n1", Status: string(muster.Healthy),
 			Node: &muster.Node{ID: "n1", Status: muster.Healthy, Labels: muster.Map{"zone": "a"}, Revision: revision},
 		}
 		if err := c.Encode(); err != nil {
@@ -199,7 +200,7 @@ func (s subscriptions) NodeChanges(ctx context.Context, since *muster.Cursor, in
 		return nil, muster.InvalidField("filter.role", "it is not served here")
 	}
 	spec := watch.Spec{
-		Match: func(*muster.Change) (bool, bool) { return true, false },
+		Match: func(c *muster.Change) (bool, bool) { return c.Kind == muster.KindNode, false },
 		Snapshot: func() (muster.Position, func() (*muster.Change, bool)) {
 			at, left := s.f.hub.Head(), 2
 			return at, func() (*muster.Change, bool) {

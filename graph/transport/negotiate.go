@@ -19,7 +19,7 @@ func negotiate(accept []string) (mediaType string, ok bool) {
 	if header == "" {
 		return typeJSON, true
 	}
-	older, newer, any := -1.0, -1.0, -1.0
+	older, newer, wild := -1.0, -1.0, -1.0
 	for part := range strings.SplitSeq(header, ",") {
 		kind, parameters, err := mime.ParseMediaType(strings.TrimSpace(part))
 		if err != nil {
@@ -32,11 +32,11 @@ func negotiate(accept []string) (mediaType string, ok bool) {
 		case typeResponse:
 			newer = max(newer, q)
 		case "application/*", "*/*":
-			any = max(any, q)
+			wild = max(wild, q)
 		}
 	}
 	if older < 0 {
-		older = any // what is named outweighs a wildcard
+		older = wild // what is named outweighs a wildcard
 	}
 	switch {
 	case newer > 0 && newer >= older:

@@ -24,12 +24,11 @@ const (
 
 func (h *Handler) newUpgrader() *websocket.Upgrader {
 	return &websocket.Upgrader{
-		HandshakeTimeout: h.options.InitTimeout,
-		ReadBufferSize:   readBuffer,
-		WriteBufferSize:  writeBuffer,
-		WriteBufferPool:  &sync.Pool{},
-		Subprotocols:     []string{subprotocol},
-		CheckOrigin:      h.sameOrigin,
+		ReadBufferSize:  readBuffer,
+		WriteBufferSize: writeBuffer,
+		WriteBufferPool: &sync.Pool{},
+		Subprotocols:    []string{subprotocol},
+		CheckOrigin:     h.sameOrigin,
 		Error: func(w http.ResponseWriter, r *http.Request, status int, reason error) {
 			e := muster.Errorf(muster.Invalid, "%w", reason)
 			if status == http.StatusForbidden {

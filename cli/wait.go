@@ -45,9 +45,9 @@ func (g goal) judge(i *client.Instance) verdict {
 		if g == running && i.Desired == muster.WantRunning {
 			return verdictOf(i.ExitCode != nil && *i.ExitCode == 0)
 		}
-	case muster.Failed:
+	case muster.Failed: // it does not run, which is what a stop is for
 		if g != terminated {
-			return missed
+			return verdictOf(g == stopped)
 		}
 	case muster.Terminated, muster.Terminating, muster.Lost:
 		if g != terminated || i.Status == muster.Lost {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"database/sql"
 	"encoding/json"
 	"errors"
@@ -14,12 +15,16 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	_ "github.com/mattn/go-sqlite3"
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/muster-cloud/muster"
+	"github.com/muster-cloud/muster/client"
 )
 
 // TestMain lets the scripts run this binary under the names of the programs.
@@ -27,6 +32,7 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
 		"muster":  main,
 		"graphql": postGraphQL,
+		"report":  runReport,
 		"sql":     runSQL,
 	})
 }
@@ -207,4 +213,54 @@ func runSQL() {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
+}
+
+// runReport is the program report: it says what an agent says of its only
+// instance: report INSTANCE STATUS [REASON [EXITCODE]]. GONE: it has none.
+func runReport() {
+	if err := report(context.Background(), os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func report(ctx context.Context, args []string) error {
+	c, err := client.New(client.Options{URL: os.Getenv("MUSTER_SERVER")})
+	if err != nil {
+		return err
+	}
+	i, err := c.Instance(ctx, muster.InstanceID(args[0]))
+	if err != nil {
+		return err
+	}
+	n, err := c.Node(ctx, string(i.Node.UID))
+	if err != nil {
+		return err
+	}
+	info, err := c.ServerInfo(ctx)
+	if err != nil {
+		return err
+	}
+	input := muster.ReportInstancesInput{
+		UID: n.UID, Incarnation: n.Incarnation, Sequence: info.Revision, Epoch: info.Epoch, AppliedRevision: n.DesiredRevision,
+	}
+	if args[1] != "GONE" {
+		machine := muster.InstanceReportInput{
+			Machine: i.Machine, Epoch: info.Epoch, ID: i.ID, Generation: i.Generation,
+			Status: muster.InstanceStatus(args[1]), Addr: i.Addr, Output: "bye\n\x1b[2Jbye",
+		}
+		if len(args) > 2 {
+			machine.Reason = args[2]
+		}
+		if len(args) > 3 {
+			code, err := strconv.Atoi(args[3])
+			if err != nil {
+				return err
+			}
+			machine.ExitCode = &code
+		}
+		input.Instances = append(input.Instances, machine)
+	}
+	_, err = c.ReportInstances(ctx, input)
+	return err
 }

@@ -20,7 +20,7 @@ leave_out() { # why, packages
 
 needs_root=(agent/nspawn agent/network agent/image cmd/muster)
 needs_chromium=(server/console/browsertest)
-needs_npm=()
+needs_npm=(graph/transport/audit)
 
 [ "$(id -u)" -eq 0 ] || leave_out "its instances and networks are real and need root" "${needs_root[@]}"
 command -v chromium >/dev/null || leave_out "it needs chromium" "${needs_chromium[@]}"

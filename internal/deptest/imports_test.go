@@ -29,6 +29,7 @@ var house = []layer{
 	{"graph/scalar", []string{"."}, "how the vocabulary is written in GraphQL"},
 	{"graph/generated", []string{".", "graph/scalar"}, "bound to the vocabulary, nothing between"},
 	{"graph/transport", []string{".", "registry", "registry/watch"}, "carries operations and streams, and does not know which there are"},
+	{"graph/transport/audit", nil, "only a test"},
 	{"graph", []string{".", "registry", "registry/watch", "graph/scalar", "graph/generated", "graph/transport"}, "resolvers parse, call once, and return"},
 	{"server/console", nil, "a page: it speaks to the API like everybody else"},
 	{"server/console/browsertest", nil, "only a test"},

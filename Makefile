@@ -36,7 +36,7 @@ $(BIN):
 
 test: ## run all tests that this machine can run; those that it can't are named
 	@internal/build/setup.sh test
-	@packages=$$(internal/build/packages.sh) && go test -timeout=8m $$packages
+	@internal/build/test.sh
 
 race: ## run the tests where goroutines matter under the race detector
 	@internal/build/setup.sh test

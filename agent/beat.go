@@ -68,9 +68,7 @@ func (a *Agent) registerOnce(ctx context.Context) error {
 	if answer.Node == nil || answer.Server == nil {
 		return muster.Errorf(muster.Internal, "the registry took the registration and did not say as whom: see its log")
 	}
-	if err := a.remember(answer.Node.UID, answer.Server.ClusterUID, answer.Server.Epoch); err != nil {
-		return err
-	}
+	a.remember(answer.Node.UID, answer.Server.ClusterUID, answer.Server.Epoch)
 	report.UID, report.Incarnation = answer.Node.UID, is.Incarnation
 	a.mu.Lock()
 	a.state.registered = true
@@ -84,13 +82,16 @@ func (a *Agent) registerOnce(ctx context.Context) error {
 	return nil
 }
 
-// remember keeps who the registry said that this node is.
-func (a *Agent) remember(uid muster.NodeUID, cluster, epoch string) error {
+// remember keeps who the registry said that this node is. A disk that is full is
+// no reason to fall silent: what could not be written is written later.
+func (a *Agent) remember(uid muster.NodeUID, cluster, epoch string) {
 	is, _ := a.identity()
 	if is.UID == uid && is.ClusterUID == cluster && is.Epoch == epoch {
-		return nil
+		return
 	}
-	return a.state.file.update(func(is *identity) { is.UID, is.ClusterUID, is.Epoch = uid, cluster, epoch })
+	if err := a.state.file.update(func(is *identity) { is.UID, is.ClusterUID, is.Epoch = uid, cluster, epoch }); err != nil {
+		a.o.Logger.Error("the agent would not know who it is after a restart", "node", a.o.ID, "err", err)
+	}
 }
 
 // beatWhileKnown beats until the registry no longer knows the node, which is no

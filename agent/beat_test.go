@@ -254,6 +254,75 @@ func TestAgent_ReportsAgainWhenAnAnswerGotLost(t *testing.T) {
 	})
 }
 
+func TestAgent_DoesNotSpinWhereItStaysUnknown(t *testing.T) {
+	play(t, func(t *testing.T, w *world) {
+		w.cloud.fail = func(name string) error {
+			if name == "Assignments" || name == "ReportInstances" {
+				return muster.Errorf(muster.UnknownNode, "who is that?")
+			}
+			return nil
+		}
+		w.start()
+		pass(10 * time.Minute)
+		if n := len(w.cloud.registrations()); n < 60 || n > 200 {
+			t.Errorf("it registered %d times in ten minutes", n)
+		}
+	})
+}
+
+func TestAgent_GoesOnWhenItsDiskIsFull(t *testing.T) {
+	play(t, func(t *testing.T, w *world) {
+		w.start()
+		file := filepath.Join(w.dir, "agent.json")
+		if err := os.Remove(file); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.MkdirAll(filepath.Join(file, "in-the-way"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		w.cloud.with(func() { w.cloud.epoch, w.cloud.known = "e2", false })
+		pass(time.Minute)
+		beats := w.cloud.times("Heartbeat")
+		if n := len(w.cloud.registrations()); n != 2 || time.Since(beats[len(beats)-1]) > 10*time.Second {
+			t.Errorf("it registered %d times and beat last %s ago", n, time.Since(beats[len(beats)-1]))
+		}
+		if err := os.RemoveAll(file); err != nil {
+			t.Fatal(err)
+		}
+		pass(time.Minute)
+		text, err := os.ReadFile(file)
+		if err != nil || !strings.Contains(string(text), `"e2"`) {
+			t.Errorf("what could not be written has not been written since: %v", err)
+		}
+	})
+}
+
+func TestAgent_FitsItsReportsIntoWhatARegistryTakes(t *testing.T) {
+	play(t, func(t *testing.T, w *world) {
+		w.host.Program("shout", func(p *drivertest.Process) int {
+			p.Print("%s", strings.Repeat("\x01", 4000)+"the end") // six bytes each as JSON
+			return 1
+		})
+		a := w.start()
+		var id muster.InstanceID
+		for range 250 {
+			id = w.cloud.launch("shout")
+		}
+		a.nudgeNow(w, id)
+		pass(time.Second)
+		newest, _ := w.cloud.report()
+		text, err := json.Marshal(newest)
+		if err != nil || len(text) > 1<<20 || len(newest.Instances) != 250 {
+			t.Errorf("a report of %d instances has %d bytes: %v", len(newest.Instances), len(text), err)
+		}
+		for _, r := range newest.Instances {
+			if !strings.HasSuffix(r.Output, "the end\n") || len(r.Output) < 200 {
+				t.Fatalf("%s is reported with the output %q", r.Machine, r.Output)
+			}
+		}
+	})
+}
+
 func TestAgent_OneAStateDirectory(t *testing.T) {
 	play(t, func(t *testing.T, w *world) {
 		a := w.start()

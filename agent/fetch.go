@@ -2,38 +2,15 @@ package agent
 
 import (
 	"context"
-
-	"github.com/muster-cloud/muster"
 )
 
-// fetch asks for the assignments whenever they may have changed. What arrives
-// replaces what was there, whether its revision is higher or not.
+// fetch asks for the assignments whenever they may have changed.
 func (a *Agent) fetch(ctx context.Context) error {
-	p := newPauses()
-	for a.fetchDue.wait(ctx) {
-		err := a.fetchOnce(ctx)
-		switch {
-		case err == nil:
-			p.reset()
-			continue
-		case ctx.Err() != nil:
-			return nil
-		case final(err):
-			return err
-		case muster.CodeOf(err) == muster.UnknownNode:
-			a.unknown() // the registration will fetch
-			continue
-		}
-		pause := p.next(a.interval())
-		a.o.Logger.Warn("the assignments could not be fetched", "node", a.o.ID, "err", err, "again_in", pause)
-		if !sleep(ctx, pause, nil) {
-			return nil
-		}
-		a.fetchDue.raise()
-	}
-	return nil
+	return a.whenever(ctx, a.fetchDue, "the assignments could not be fetched", a.fetchOnce)
 }
 
+// fetchOnce fetches. What arrives replaces what was there, whether its revision
+// is higher or not.
 func (a *Agent) fetchOnce(ctx context.Context) error {
 	is, _ := a.identity()
 	if is.UID == "" || !a.isRegistered() {

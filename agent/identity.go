@@ -33,9 +33,11 @@ type identityFile struct {
 	path string
 	lock *os.File
 
-	writing sync.Mutex // held while the disk is written; readers don't wait for that
-	mu      sync.Mutex
-	now     identity
+	writing   sync.Mutex // held while the disk is written; readers don't wait for that
+	unwritten bool       // guarded by writing
+
+	mu  sync.Mutex
+	now identity
 }
 
 // openIdentity locks the state directory, which it makes if need be, and reads
@@ -75,26 +77,44 @@ func (f *identityFile) read() identity {
 	return is
 }
 
-// update changes the identity, on disk first.
+// update changes the identity. When it cannot be written it holds in memory all
+// the same, and flush tries again.
 func (f *identityFile) update(change func(*identity)) error {
 	f.writing.Lock()
 	defer f.writing.Unlock()
 	next := f.read()
 	change(&next)
-	text, err := json.MarshalIndent(next, "", "  ")
+	f.mu.Lock()
+	f.now = next
+	f.mu.Unlock()
+	return f.writeLocked(next)
+}
+
+// flush writes what update could not.
+func (f *identityFile) flush() error {
+	f.writing.Lock()
+	defer f.writing.Unlock()
+	if !f.unwritten {
+		return nil
+	}
+	return f.writeLocked(f.read())
+}
+
+// writeLocked replaces the file; the caller holds f.writing. renameio syncs the
+// file but not the directory, and an incarnation must not go back.
+func (f *identityFile) writeLocked(is identity) error {
+	f.unwritten = true
+	text, err := json.MarshalIndent(is, "", "  ")
 	if err != nil {
 		return fmt.Errorf("write the agent's identity: %w", err)
 	}
-	// renameio syncs the file but not the directory, and an incarnation must not go back.
 	if err := renameio.WriteFile(f.path, append(text, '\n'), 0o600); err != nil {
 		return fmt.Errorf("write the agent's identity: %w", err)
 	}
 	if err := syncDir(filepath.Dir(f.path)); err != nil {
 		return fmt.Errorf("write the agent's identity: %w", err)
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.now = next
+	f.unwritten = false
 	return nil
 }
 

@@ -2,6 +2,10 @@ package agent
 
 import (
 	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -118,4 +122,62 @@ func (v *view) revives(p *place, m driver.Status) bool {
 func bare(addr string) string {
 	addr, _, _ = strings.Cut(addr, "/")
 	return addr
+}
+
+// inventory is everything that there is to report, without saying who reports.
+func (a *Agent) inventory(ctx context.Context) (*muster.ReportInstancesInput, error) {
+	a.mu.Lock() // before listing: what changes meanwhile makes another report due
+	v := view{
+		desired: a.state.desired, busy: maps.Clone(a.state.busy),
+		marks: marks{failed: maps.Clone(a.state.failed), revive: maps.Clone(a.state.revive)},
+	}
+	a.mu.Unlock()
+	machines, err := a.o.Driver.List(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("list the machines: %w", err)
+	}
+	r := &muster.ReportInstancesInput{Instances: fit(v.reports(machines))}
+	if v.desired != nil {
+		r.Epoch, r.AppliedRevision = v.desired.Epoch, v.desired.DesiredRevision
+	}
+	if host, ok := a.o.Driver.(driver.Images); ok {
+		if r.Images, err = host.Images(ctx); err != nil {
+			return nil, fmt.Errorf("list the images: %w", err)
+		}
+	}
+	return r, nil
+}
+
+// maxOutputs bounds the console output in one report, in bytes of JSON: a
+// registry takes no more than 1 MiB in all.
+const maxOutputs = 512 << 10
+
+// fit shortens the output of what has ended, all alike, until it fits into a
+// report.
+func fit(reports []muster.InstanceReportInput) []muster.InstanceReportInput {
+	total, ended := 0, 0
+	for k := range reports {
+		if reports[k].Output != "" {
+			total, ended = total+encoded(reports[k].Output), ended+1
+		}
+	}
+	if total <= maxOutputs {
+		return reports
+	}
+	for k := range reports {
+		r := &reports[k]
+		for encoded(r.Output) > maxOutputs/ended {
+			r.Output = strings.ToValidUTF8(r.Output[len(r.Output)/4+1:], "")
+		}
+	}
+	return reports
+}
+
+// encoded is how long a text is as JSON.
+func encoded(text string) int {
+	b, err := json.Marshal(text)
+	if err != nil {
+		return 0 // a string always can be
+	}
+	return len(b)
 }

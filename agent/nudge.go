@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"net"
 	"net/http"
 	"time"
@@ -101,6 +102,7 @@ func (a *Agent) serve(ctx context.Context, listener net.Listener) error {
 		WriteTimeout:      nudgeTimeout,
 		IdleTimeout:       time.Minute,
 		MaxHeaderBytes:    8 << 10,
+		ErrorLog:          slog.NewLogLogger(a.o.Logger.Handler(), slog.LevelWarn),
 	}
 	closed := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {

@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/muster-cloud/muster"
 	"github.com/muster-cloud/muster/agent/driver"
 )
 
@@ -82,6 +81,7 @@ func (a *Agent) pass(ctx context.Context) (map[string]step, error) {
 	if settled {
 		a.saveRevive()
 	}
+	_ = a.state.file.flush() // what failed has been logged when it first did
 	if len(due) > 0 {
 		a.reportDue.raise()
 	}
@@ -258,28 +258,4 @@ func specOf(s step) (driver.Spec, error) {
 	spec.Addr = fmt.Sprintf("%s/%d", w.Addr, subnet.Bits())
 	spec.Gateway = subnet.Masked().Addr().Next().String()
 	return spec, nil
-}
-
-// inventory is everything that there is to report, without saying who reports.
-func (a *Agent) inventory(ctx context.Context) (*muster.ReportInstancesInput, error) {
-	a.mu.Lock() // before listing: what changes meanwhile makes another report due
-	v := view{
-		desired: a.state.desired, busy: maps.Clone(a.state.busy),
-		marks: marks{failed: maps.Clone(a.state.failed), revive: maps.Clone(a.state.revive)},
-	}
-	a.mu.Unlock()
-	machines, err := a.o.Driver.List(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("list the machines: %w", err)
-	}
-	r := &muster.ReportInstancesInput{Instances: v.reports(machines)}
-	if v.desired != nil {
-		r.Epoch, r.AppliedRevision = v.desired.Epoch, v.desired.DesiredRevision
-	}
-	if host, ok := a.o.Driver.(driver.Images); ok {
-		if r.Images, err = host.Images(ctx); err != nil {
-			return nil, fmt.Errorf("list the images: %w", err)
-		}
-	}
-	return r, nil
 }

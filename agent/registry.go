@@ -34,3 +34,34 @@ func hopeless(err error) bool {
 	}
 	return final(err)
 }
+
+// whenever asks the registry once each time that it is due, and again until that
+// succeeds. It returns an error when the agent must not go on.
+func (a *Agent) whenever(ctx context.Context, due signal, failure string, ask func(context.Context) error) error {
+	p, unknown := newPauses(), 0
+	for due.wait(ctx) {
+		err := ask(ctx)
+		switch {
+		case err == nil:
+			p.reset()
+			unknown = 0
+			continue
+		case ctx.Err() != nil:
+			return nil
+		case final(err):
+			return err
+		case muster.CodeOf(err) == muster.UnknownNode:
+			a.unknown() // and the registration makes it due again
+			if unknown++; unknown == 1 {
+				continue
+			}
+		}
+		pause := p.next(a.interval())
+		a.o.Logger.Warn(failure, "node", a.o.ID, "err", err, "again_in", pause)
+		if !sleep(ctx, pause, nil) {
+			return nil
+		}
+		due.raise()
+	}
+	return nil
+}

@@ -3,36 +3,12 @@ package agent
 import (
 	"context"
 	"reflect"
-
-	"github.com/muster-cloud/muster"
 )
 
 // report tells the registry what is on the node whenever that may have changed.
 // Only the newest report is ever sent: one that was not taken is made anew.
 func (a *Agent) report(ctx context.Context) error {
-	p := newPauses()
-	for a.reportDue.wait(ctx) {
-		err := a.reportOnce(ctx)
-		switch {
-		case err == nil:
-			p.reset()
-			continue
-		case ctx.Err() != nil:
-			return nil
-		case final(err):
-			return err
-		case muster.CodeOf(err) == muster.UnknownNode:
-			a.unknown() // the registration carries the whole inventory
-			continue
-		}
-		pause := p.next(a.interval())
-		a.o.Logger.Warn("a report was not taken", "node", a.o.ID, "err", err, "again_in", pause)
-		if !sleep(ctx, pause, nil) {
-			return nil
-		}
-		a.reportDue.raise()
-	}
-	return nil
+	return a.whenever(ctx, a.reportDue, "a report was not taken", a.reportOnce)
 }
 
 // reportOnce sends what there is to report, unless the registry has that already.

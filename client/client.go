@@ -27,7 +27,7 @@ type Options struct {
 	UserAgent string          // default "muster-client"
 	Timeout   time.Duration   // of one try of a call, and of a watch's connecting; default 10 s
 	Tries     uint            // how often at most a call that is safe to repeat is tried; default 4
-	Transport *http.Transport // its dialer, proxy and TLS settings serve watches too; default a copy of http.DefaultTransport
+	Transport *http.Transport // its dialer, proxy and TLS settings serve watches too; default one with the proxies of the environment
 }
 
 // Client talks to one server. Its methods are safe for concurrent use.
@@ -60,7 +60,7 @@ func New(o Options) (*Client, error) {
 		o.Tries = 4
 	}
 	if o.Transport == nil {
-		o.Transport = http.DefaultTransport.(*http.Transport).Clone()
+		o.Transport = &http.Transport{Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, IdleConnTimeout: 90 * time.Second}
 	}
 	c := &Client{endpoint: endpoint, options: o}
 	c.api = graphql.NewClient(endpoint.String(), doer{c})

@@ -28,7 +28,7 @@ type WatchOptions struct {
 	FromNow   bool   // without Since: leave the present state out; default false
 	StartOver bool   // the log no longer reaches back to the cursor: begin anew after an EventRestart; default end with COMPACTED
 
-	OnConnect    func()                               // the server took the subscription; default nothing
+	OnConnect    func()                               // a connection is up and the subscription sent; default nothing
 	OnDisconnect func(err error, pause time.Duration) // a connection was lost or did not come about; the next try is after pause
 }
 

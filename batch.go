@@ -25,6 +25,8 @@ type Batch struct {
 	Nodes            []*Node
 	Instances        []*Instance
 	DeletedInstances []InstanceID
+	DeletedNodes     []NodeUID
+	Conditions       []*Condition
 	Requests         []*Request
 	// Sequences are the new values of those that moved.
 	Sequences map[string]int64
@@ -41,6 +43,7 @@ type State struct {
 	Floor      Position // the oldest that can be resumed from
 	Nodes      []*Node
 	Instances  []*Instance
+	Conditions []*Condition
 	Requests   []*Request
 	Sequences  map[string]int64
 }

@@ -35,9 +35,10 @@ type Change struct {
 	Reason           string     `gorm:"column:reason" json:"reason"`
 	Actor            string     `gorm:"column:actor" json:"actor"`
 
-	// Node or Instance is the decoded object; shared, not to be changed.
-	Node     *Node     `gorm:"-" json:"-"`
-	Instance *Instance `gorm:"-" json:"-"`
+	// Node, Instance or Condition is the decoded object; shared, not to be changed.
+	Node      *Node      `gorm:"-" json:"-"`
+	Instance  *Instance  `gorm:"-" json:"-"`
+	Condition *Condition `gorm:"-" json:"-"`
 }
 
 // Facets is what filters look at, as it was before a change: by it a watcher
@@ -57,7 +58,7 @@ func (c *Change) Cursor() Cursor {
 	return Cursor{Epoch: c.Epoch, Position: Position{Revision: c.Revision, Tag: c.Batch}}
 }
 
-// Encode fills Object from Node or Instance.
+// Encode fills Object from Node, Instance or Condition.
 func (c *Change) Encode() error {
 	var object any
 	switch c.Kind {
@@ -65,6 +66,8 @@ func (c *Change) Encode() error {
 		object = c.Node
 	case KindInstance:
 		object = c.Instance
+	case KindCluster:
+		object = c.Condition
 	default:
 		return nil
 	}
@@ -76,7 +79,7 @@ func (c *Change) Encode() error {
 	return nil
 }
 
-// Decode fills Node or Instance from Object.
+// Decode fills Node, Instance or Condition from Object.
 func (c *Change) Decode() error {
 	var err error
 	switch c.Kind {
@@ -86,6 +89,9 @@ func (c *Change) Decode() error {
 	case KindInstance:
 		c.Instance = new(Instance)
 		err = json.Unmarshal([]byte(c.Object), c.Instance)
+	case KindCluster:
+		c.Condition = new(Condition)
+		err = json.Unmarshal([]byte(c.Object), c.Condition)
 	}
 	if err != nil {
 		return fmt.Errorf("decode change %d of %s %s: %w", c.Revision, c.Kind, c.ObjectID, err)

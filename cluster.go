@@ -17,6 +17,7 @@ type ClusterHealth struct {
 	Nodes      []*StatusCount
 	Instances  []*StatusCount
 	Conditions []*Condition
+	Brake      *Condition
 	Revision   int64
 }
 
@@ -24,13 +25,6 @@ type ClusterHealth struct {
 type StatusCount struct {
 	Status string
 	Count  int
-}
-
-// Condition is something out of the ordinary.
-type Condition struct {
-	Name   string
-	Reason string
-	Since  time.Time
 }
 
 // ServerInfo is what a server is and where its history stands.

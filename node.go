@@ -31,7 +31,9 @@ type Node struct {
 	Incarnation  int64      `gorm:"column:incarnation" json:"incarnation"`
 	Status       NodeStatus `gorm:"column:status" json:"status"`
 	StatusReason string     `gorm:"column:status_reason" json:"statusReason"`
-	Schedulable  bool       `gorm:"column:schedulable" json:"schedulable"`
+	// StatusSince is when it got this status.
+	StatusSince time.Time `gorm:"column:status_since" json:"statusSince"`
+	Schedulable bool      `gorm:"column:schedulable" json:"schedulable"`
 	// Subnet is the network of the node's instances, a /24; its first address is the node's own.
 	Subnet       string    `gorm:"column:subnet" json:"subnet"`
 	RegisteredAt time.Time `gorm:"column:registered_at" json:"registeredAt"`
@@ -103,8 +105,9 @@ type RegisterNodeInput struct {
 
 // HeartbeatInput says who beats.
 type HeartbeatInput struct {
-	UID         NodeUID `json:"uid"`
-	Incarnation int64   `json:"incarnation"`
+	UID         NodeUID    `json:"uid"`
+	Incarnation int64      `json:"incarnation"`
+	SentAt      *time.Time `json:"sentAt,omitempty"` // by the node's clock
 }
 
 // Beat is the answer to a heartbeat.

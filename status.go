@@ -62,6 +62,8 @@ func (s NodeStatus) next() []NodeStatus {
 		return []NodeStatus{Healthy, Pruned, Removed}
 	case Pruned:
 		return []NodeStatus{Healthy, Removed}
+	case Removed: // forgotten: its uid is no longer refused
+		return []NodeStatus{Pruned}
 	}
 	return nil
 }

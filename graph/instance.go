@@ -70,6 +70,10 @@ func (r *mutationResolver) TerminateInstance(ctx context.Context, input generate
 	return &generated.TerminateInstancePayload{Instance: i, Revision: revision}, nil
 }
 
+func (r *instanceResolver) UnhealthyBecause(_ context.Context, i *muster.Instance) (*muster.Evidence, error) {
+	return r.registry.InstanceEvidence(i), nil
+}
+
 // Node is null while the instance waits, and when its node is gone.
 func (r *instanceResolver) Node(_ context.Context, i *muster.Instance) (*muster.Node, error) {
 	if i.NodeUID == "" {

@@ -59,6 +59,18 @@ func (r *mutationResolver) RemoveNode(ctx context.Context, input generated.Remov
 	return &generated.RemoveNodePayload{Node: n, Revision: revision}, nil
 }
 
+func (r *mutationResolver) ForgetNode(ctx context.Context, input generated.ForgetNodeInput) (*generated.ForgetNodePayload, error) {
+	n, revision, err := r.registry.ForgetNode(ctx, input.ID)
+	if err != nil {
+		return nil, err
+	}
+	return &generated.ForgetNodePayload{Node: n, Revision: revision}, nil
+}
+
+func (r *nodeResolver) UnhealthyBecause(_ context.Context, n *muster.Node) (*muster.Evidence, error) {
+	return r.registry.NodeEvidence(n), nil
+}
+
 func (r *nodeResolver) LastSeen(_ context.Context, n *muster.Node) (*time.Time, error) {
 	at := r.registry.LastSeen(n)
 	return &at, nil

@@ -16,13 +16,16 @@ import (
 type batch struct {
 	txn  *memdb.Txn
 	view View
+	seen func(muster.NodeUID) time.Time // when a node was last heard of
 	meta *meta
 	from int64
 	tag  string
 
 	nodes       map[muster.NodeUID]*muster.Node
+	goneNodes   map[muster.NodeUID]bool
 	instances   map[muster.InstanceID]*muster.Instance
 	gone        map[muster.InstanceID]bool
+	conditions  map[muster.ConditionName]*muster.Condition
 	requests    []*muster.Request
 	changes     []*muster.Change
 	nudges      map[muster.NodeUID]Nudge
@@ -32,13 +35,15 @@ type batch struct {
 	broken      error // applying writes failed half-way: the whole of it has to go
 }
 
-func newBatch(db *memdb.MemDB, now time.Time) *batch {
+func newBatch(db *memdb.MemDB, now time.Time, seen func(muster.NodeUID) time.Time) *batch {
 	txn := db.Txn(true)
 	b := &batch{
-		txn: txn, view: View{txn}, tag: randomTag(),
+		txn: txn, view: View{txn}, seen: seen, tag: randomTag(),
 		nodes:     map[muster.NodeUID]*muster.Node{},
 		instances: map[muster.InstanceID]*muster.Instance{}, gone: map[muster.InstanceID]bool{},
-		nudges: map[muster.NodeUID]Nudge{},
+		goneNodes:  map[muster.NodeUID]bool{},
+		conditions: map[muster.ConditionName]*muster.Condition{},
+		nudges:     map[muster.NodeUID]Nudge{},
 	}
 	b.meta = b.view.meta().clone()
 	b.from = b.meta.head.Revision
@@ -111,6 +116,8 @@ func (b *batch) apply(actor string, s step) {
 		u.reportIncarnation, u.reportSequence = s.report.incarnation, s.report.sequence
 		b.insert(tableUse, &u)
 		b.memoryMoved = true
+	case s.condition != nil:
+		b.applyCondition(actor, s)
 	case s.node != nil:
 		b.applyNode(actor, s)
 	case s.instance != nil:
@@ -136,11 +143,36 @@ func (b *batch) applyNode(actor string, s step) {
 		c.PreviousRevision, c.PreviousStatus = before.Revision, string(before.Status)
 		c.Previous = &muster.Facets{Labels: before.Labels, Role: before.Role, Schedulable: before.Schedulable}
 	}
+	if s.deleted {
+		c.Node, c.Status = n, string(n.Status)
+		b.delete(tableNode, n)
+		delete(b.nodes, n.UID)
+		b.goneNodes[n.UID] = true
+		return
+	}
 	n.Revision = c.Revision
+	if n.StatusSince.IsZero() || c.PreviousStatus != string(n.Status) {
+		n.StatusSince = b.meta.at
+	}
+	if at := b.seen(n.UID); !at.IsZero() {
+		n.LastSeen = stamp(at) // else the row would take back what was flushed
+	}
 	c.Node, c.Status = n, string(n.Status)
 	b.insert(tableNode, n)
 	b.nodes[n.UID] = n
 	b.frees = true
+}
+
+func (b *batch) applyCondition(actor string, s step) {
+	o := s.condition
+	c := b.change(actor, s, muster.KindCluster, string(o.Name))
+	if before := b.view.Condition(o.Name); before != nil {
+		c.PreviousRevision, c.PreviousStatus = before.Revision, string(before.Status)
+	}
+	o.Revision = c.Revision
+	c.Condition, c.Status = o, string(o.Status)
+	b.insert(tableCondition, o)
+	b.conditions[o.Name] = o
 }
 
 func (b *batch) applyInstance(actor string, s step) {
@@ -225,6 +257,12 @@ func (b *batch) rows() (*muster.Batch, error) {
 	}
 	for _, i := range b.instances {
 		out.Instances = append(out.Instances, i)
+	}
+	for _, o := range b.conditions {
+		out.Conditions = append(out.Conditions, o)
+	}
+	for uid := range b.goneNodes {
+		out.DeletedNodes = append(out.DeletedNodes, uid)
 	}
 	for id := range b.gone {
 		out.DeletedInstances = append(out.DeletedInstances, id)

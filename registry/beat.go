@@ -19,7 +19,12 @@ type beat struct {
 	mu      sync.Mutex
 	at      time.Time // with its monotonic part, for spans
 	flushed time.Time
-	swept   bool // a sweep found the node UNHEALTHY
+	skew    *time.Duration // how far the node's clock was ahead
+	swept   bool           // a sweep found the node UNHEALTHY
+	// freshFrom is where the prune clock of a node that was silent when the brake
+	// ended begins; uncounted, that the brake leaves it out until it beats.
+	freshFrom time.Time
+	uncounted bool
 }
 
 func (b *beats) of(uid muster.NodeUID) *beat {
@@ -29,21 +34,66 @@ func (b *beats) of(uid muster.NodeUID) *beat {
 }
 
 func (b *beats) stamp(uid muster.NodeUID, at time.Time) {
-	one := b.of(uid)
-	if one == nil {
-		b.mu.Lock()
-		if b.last == nil {
-			b.last = map[muster.NodeUID]*beat{}
-		}
-		if one = b.last[uid]; one == nil {
-			one = &beat{}
-			b.last[uid] = one
-		}
-		b.mu.Unlock()
-	}
+	one := b.make(uid)
 	one.mu.Lock()
-	one.at = at
-	one.mu.Unlock()
+	defer one.mu.Unlock()
+	one.at, one.uncounted, one.freshFrom = at, false, time.Time{}
+}
+
+func (b *beats) make(uid muster.NodeUID) *beat {
+	if one := b.of(uid); one != nil {
+		return one
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.last == nil {
+		b.last = map[muster.NodeUID]*beat{}
+	}
+	if b.last[uid] == nil {
+		b.last[uid] = &beat{}
+	}
+	return b.last[uid]
+}
+
+// freshen gives a silent node a fresh prune clock, and may leave it out of the
+// brake's count until it beats.
+func (b *beats) freshen(uid muster.NodeUID, now time.Time, uncounted bool) {
+	one := b.make(uid)
+	one.mu.Lock()
+	defer one.mu.Unlock()
+	one.freshFrom, one.uncounted = now, one.uncounted || uncounted
+}
+
+// setSwept remembers whether a sweep found the node UNHEALTHY.
+func (b *beats) setSwept(uid muster.NodeUID, swept bool) {
+	if one := b.of(uid); one != nil || swept {
+		one = b.make(uid)
+		one.mu.Lock()
+		one.swept = swept
+		one.mu.Unlock()
+	}
+}
+
+// copyOf returns what is known of a node; the zero beat when nothing is.
+func (b *beats) copyOf(uid muster.NodeUID) (c struct {
+	at, freshFrom    time.Time
+	skew             *time.Duration
+	swept, uncounted bool
+},
+) {
+	if one := b.of(uid); one != nil {
+		one.mu.Lock()
+		defer one.mu.Unlock()
+		c.at, c.freshFrom, c.skew, c.swept, c.uncounted = one.at, one.freshFrom, one.skew, one.swept, one.uncounted
+	}
+	return c
+}
+
+func (b *beats) setSkew(uid muster.NodeUID, skew time.Duration) {
+	one := b.make(uid)
+	one.mu.Lock()
+	defer one.mu.Unlock()
+	one.skew = &skew
 }
 
 func (b *beats) forget(uid muster.NodeUID) {
@@ -53,15 +103,7 @@ func (b *beats) forget(uid muster.NodeUID) {
 }
 
 // seen returns when the node was heard of in this life of the server; zero: not yet.
-func (b *beats) seen(uid muster.NodeUID) time.Time {
-	one := b.of(uid)
-	if one == nil {
-		return time.Time{}
-	}
-	one.mu.Lock()
-	defer one.mu.Unlock()
-	return one.at
-}
+func (b *beats) seen(uid muster.NodeUID) time.Time { return b.copyOf(uid).at }
 
 // Heartbeat stamps that a node lives and tells its agent what to do next. It
 // reads memory only. UNKNOWN_NODE: register again; SUPERSEDED: stop.
@@ -75,6 +117,9 @@ func (r *Registry) Heartbeat(_ context.Context, in muster.HeartbeatInput) (*must
 		return nil, superseded(n)
 	}
 	r.beats.stamp(n.UID, time.Now())
+	if in.SentAt != nil {
+		r.beats.setSkew(n.UID, in.SentAt.Sub(r.opts.Now()))
+	}
 	if n.Status == muster.Unhealthy {
 		r.wakeSweeper()
 	}

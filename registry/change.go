@@ -73,13 +73,20 @@ func (r *Registry) WatchNodes(ctx context.Context, f *muster.NodeFilter, q watch
 
 // WatchInstances follows the changes of the instances that match.
 func (r *Registry) WatchInstances(ctx context.Context, f *muster.InstanceFilter, q watch.Request) (<-chan *muster.Event, error) {
-	f, err := r.View().resolve(f)
-	if err != nil {
+	if _, err := r.View().resolve(f); err != nil {
 		return nil, err
 	}
+	// Resolved anew each time: who joins later may mean another node by the same name.
+	present := func(v View) *muster.InstanceFilter {
+		resolved, err := v.resolve(f)
+		if err != nil {
+			return &muster.InstanceFilter{NodeUID: goneNode}
+		}
+		return resolved
+	}
 	return r.Hub.Serve(ctx, watch.Spec{
-		Match:    func(c *muster.Change) (bool, bool) { return matchInstance(c, f) },
-		Snapshot: r.snapshot(func(v View) []walk { return []walk{v.presentInstances(f.Matches)} }),
+		Match:    func(c *muster.Change) (bool, bool) { return matchInstance(c, present(r.View())) },
+		Snapshot: r.snapshot(func(v View) []walk { return []walk{v.presentInstances(present(v).Matches)} }),
 	}, q)
 }
 
@@ -93,6 +100,9 @@ func (r *Registry) WatchHealth(ctx context.Context, f *muster.HealthFilter, q wa
 	}
 	return r.Hub.Serve(ctx, watch.Spec{Match: h.match, Snapshot: r.snapshot(h.present)}, q)
 }
+
+// goneNode is the uid that a filter gets whose node is no longer there: nothing is on it.
+const goneNode muster.NodeUID = "gone"
 
 // walk pulls the present state as changes, one at a time. It is a plain
 // function over an immutable snapshot, so that one who stops pulling leaves
@@ -124,6 +134,21 @@ func (v View) presentNodes(keep func(*muster.Node) bool) walk {
 				return &muster.Change{
 					Revision: n.Revision, At: v.meta().at, Kind: muster.KindNode, ObjectID: string(n.UID), Node: n,
 					Reason: n.StatusReason, PreviousStatus: string(n.Status), Status: string(n.Status),
+				}, true
+			}
+		}
+		return nil, false
+	}
+}
+
+func (v View) presentConditions(wanted bool) walk {
+	it := v.iterator(tableCondition, byID)
+	return func() (*muster.Change, bool) {
+		for object := it.Next(); wanted && object != nil; object = it.Next() {
+			if c := object.(*muster.Condition); c.Status == muster.Holds {
+				return &muster.Change{
+					Revision: c.Revision, At: v.meta().at, Kind: muster.KindCluster, ObjectID: string(c.Name), Condition: c,
+					Reason: c.Reason, PreviousStatus: string(c.Status), Status: string(c.Status),
 				}, true
 			}
 		}

@@ -21,7 +21,7 @@ func (r *Registry) ClusterHealth() *muster.ClusterHealth {
 	h := &muster.ClusterHealth{
 		Status: muster.ClusterHealthy, Revision: v.Head().Revision,
 		Nodes: tally(muster.NodeStatuses(), nodes), Instances: tally(muster.InstanceStatuses(), instances),
-		Conditions: r.conditions(),
+		Conditions: r.conditions(v), Brake: v.brake(),
 	}
 	bad := nodes[muster.Unhealthy] + instances[muster.Failed] + instances[muster.Lost] + instances[muster.Unknown]
 	if bad > 0 || len(h.Conditions) > 0 {
@@ -40,18 +40,38 @@ func tally[S ~string](order []S, counts map[S]int) []*muster.StatusCount {
 	return out
 }
 
-func (r *Registry) conditions() []*muster.Condition {
+// conditions returns those that hold: of the state, and those that are seen
+// only while they hold.
+func (r *Registry) conditions(v View) []*muster.Condition {
 	out := []*muster.Condition{}
+	for c := range v.Conditions() {
+		if c.Status == muster.Holds {
+			out = append(out, c)
+		}
+	}
 	if since, listening := r.listeningSince(); listening && time.Since(since) < r.opts.Liveness.UnhealthyAfter {
 		out = append(out, &muster.Condition{
-			Name: "STARTUP_GRACE", Since: stamp(since),
+			Name: muster.StartupGrace, Status: muster.Holds, Since: stamp(since),
 			Reason: fmt.Sprintf("the server has just started: no node expires before %s have passed", r.opts.Liveness.UnhealthyAfter),
 		})
 	}
 	if err := r.Ready(); err != nil {
-		out = append(out, &muster.Condition{Name: "READ_ONLY", Since: stamp(r.opts.Now()), Reason: err.Error() + "; mutations are refused until then"})
+		out = append(out, &muster.Condition{Name: muster.ReadOnly, Status: muster.Holds, Since: stamp(r.opts.Now()), Reason: err.Error() + "; mutations are refused until then"})
 	}
 	return out
+}
+
+func (v View) brake() *muster.Condition {
+	if c := v.Condition(muster.Brake); c != nil {
+		return c
+	}
+	return &muster.Condition{Name: muster.Brake, Status: muster.Clear, Reason: "it has never held"}
+}
+
+func (r *Registry) listeningSince() (time.Time, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.listening, !r.listening.IsZero()
 }
 
 // ServerInfo returns what this server is and where its history stands.

@@ -35,6 +35,7 @@ type committer struct {
 	store    Store
 	log      *slog.Logger
 	now      func() time.Time
+	seen     func(muster.NodeUID) time.Time // when a node was last heard of
 	limit    int
 	queue    chan call
 	db       atomic.Pointer[memdb.MemDB]
@@ -121,7 +122,7 @@ func (c *committer) drain(calls []call) []call {
 // commit makes one database transaction of the calls and answers them. Nothing
 // is visible or answered before it is durable.
 func (c *committer) commit(ctx context.Context, calls []call) {
-	b := newBatch(c.db.Load(), c.now())
+	b := newBatch(c.db.Load(), c.now(), c.seen)
 	defer b.txn.Abort() // no effect after a commit
 	outcomes := make([]outcome, len(calls))
 	for i, call := range calls {

@@ -29,8 +29,8 @@ func (r *Registry) keepHouse(ctx context.Context) error {
 // expire ends what has a deadline. It commits nothing when nothing is due.
 func (r *Registry) expire(ctx context.Context) {
 	v, now := r.View(), r.opts.Now()
-	due := len(r.overdue(v, now)) > 0 || len(r.outlived(v, now)) > 0
-	if !due {
+	due := len(r.overdue(v, now)) + len(r.outlived(v, now)) + len(r.buried(v, now))
+	if due == 0 {
 		return
 	}
 	err := r.system(ctx, func(v View, w *Writes) error {
@@ -42,6 +42,9 @@ func (r *Registry) expire(ctx context.Context) {
 		}
 		for _, i := range r.outlived(v, now) {
 			w.Forget(i, "terminated a while ago")
+		}
+		for _, n := range r.buried(v, now) {
+			w.ForgetNode(n, "pruned a while ago")
 		}
 		return nil
 	})
@@ -66,6 +69,27 @@ func (r *Registry) outlived(v View, now time.Time) (due []*muster.Instance) {
 		}
 	}
 	return due
+}
+
+// buried returns the pruned nodes whose time to return has passed. One that
+// instances were lost with stays until they are terminated: it could bring them back.
+func (r *Registry) buried(v View, now time.Time) (due []*muster.Node) {
+	for n := range v.Nodes() {
+		if n.Status == muster.Pruned && now.Sub(n.StatusSince) >= r.opts.Tombstone && !v.refersTo(n.UID) {
+			due = append(due, n)
+		}
+	}
+	return due
+}
+
+// refersTo reports whether an instance is on the node or pinned to it.
+func (v View) refersTo(uid muster.NodeUID) bool {
+	for i := range v.Instances() {
+		if i.NodeUID == uid || i.PinnedNode == uid {
+			return true
+		}
+	}
+	return false
 }
 
 // tidy is what a minute brings: it writes nothing to the log.

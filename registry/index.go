@@ -11,11 +11,12 @@ import (
 
 // The tables and indexes of the state in memory.
 const (
-	tableNode     = "node"
-	tableInstance = "instance"
-	tableRequest  = "request"
-	tableUse      = "use"
-	tableMeta     = "meta"
+	tableNode      = "node"
+	tableInstance  = "instance"
+	tableRequest   = "request"
+	tableCondition = "condition"
+	tableUse       = "use"
+	tableMeta      = "meta"
 
 	byID     = "id"
 	byName   = "name"
@@ -89,6 +90,7 @@ func schema() *memdb.DBSchema {
 			&memdb.IndexSchema{Name: byNode, AllowMissing: true, Indexer: key[*muster.Instance]{nodeOf, textArg[muster.NodeUID]}},
 			&memdb.IndexSchema{Name: byStatus, Indexer: key[*muster.Instance]{func(i *muster.Instance) []byte { return text(i.Status) }, textArg[muster.InstanceStatus]}},
 		),
+		table(tableCondition, unique(key[*muster.Condition]{func(c *muster.Condition) []byte { return text(c.Name) }, textArg[muster.ConditionName]})),
 		table(tableRequest, unique(key[*muster.Request]{
 			func(r *muster.Request) []byte { return requestKey(r.Principal, r.RequestID) },
 			func(args []any) ([]byte, error) { return requestKey(args[0].(string), args[1].(string)), nil },

@@ -48,7 +48,7 @@ func matchInstance(c *muster.Change, f *muster.InstanceFilter) (deliver, left bo
 type healthScope struct {
 	registry *Registry
 	kinds    []muster.ChangeKind
-	node     muster.NodeUID
+	nodeID   *string
 	instance muster.InstanceID
 }
 
@@ -57,10 +57,9 @@ func (r *Registry) health(f *muster.HealthFilter) (*healthScope, error) {
 	if f == nil {
 		return h, nil
 	}
-	h.kinds = f.Kinds
+	h.kinds, h.nodeID = f.Kinds, f.NodeID
 	v := r.View()
-	var err error
-	if h.node, err = v.liveUID(f.NodeID); err != nil {
+	if _, err := v.liveUID(f.NodeID); err != nil {
 		return nil, err
 	}
 	if f.InstanceID != nil {
@@ -69,6 +68,21 @@ func (r *Registry) health(f *muster.HealthFilter) (*healthScope, error) {
 		}
 	}
 	return h, nil
+}
+
+// node is the node that is asked for, resolved anew each time: who joins later
+// may mean another one by the same name. "" is any.
+func (h *healthScope) node() muster.NodeUID {
+	uid, err := h.registry.View().liveUID(h.nodeID)
+	if err != nil {
+		return goneNode
+	}
+	return uid
+}
+
+func (h *healthScope) on(uid muster.NodeUID) bool {
+	asked := h.node()
+	return asked == "" || asked == uid
 }
 
 // hostOf is the node of the instance that is asked for; "" while it waits.
@@ -84,13 +98,18 @@ func (h *healthScope) wants(k muster.ChangeKind) bool {
 }
 
 func (h *healthScope) wantsNode(n *muster.Node) bool {
-	return h.wants(muster.KindNode) && (h.node == "" || h.node == n.UID) &&
+	return h.wants(muster.KindNode) && h.on(n.UID) &&
 		(h.instance == "" || h.hostOf() == n.UID)
 }
 
 func (h *healthScope) wantsInstance(i *muster.Instance) bool {
-	return h.wants(muster.KindInstance) && (h.node == "" || h.node == i.NodeUID) &&
+	return h.wants(muster.KindInstance) && h.on(i.NodeUID) &&
 		(h.instance == "" || h.instance == i.ID)
+}
+
+// wantsCluster: a filter by node or instance leaves the cluster's conditions out.
+func (h *healthScope) wantsCluster() bool {
+	return h.wants(muster.KindCluster) && h.nodeID == nil && h.instance == ""
 }
 
 func (h *healthScope) match(c *muster.Change) (deliver, left bool) {
@@ -103,11 +122,11 @@ func (h *healthScope) match(c *muster.Change) (deliver, left bool) {
 	case muster.KindInstance:
 		return h.wantsInstance(c.Instance), c.Deleted
 	case muster.KindCluster:
-		return h.wants(muster.KindCluster), false
+		return h.wantsCluster(), false
 	}
 	return false, false
 }
 
 func (h *healthScope) present(v View) []walk {
-	return []walk{v.presentNodes(h.wantsNode), v.presentInstances(h.wantsInstance)}
+	return []walk{v.presentConditions(h.wantsCluster()), v.presentNodes(h.wantsNode), v.presentInstances(h.wantsInstance)}
 }

@@ -149,7 +149,7 @@ func registering(v View, in *muster.RegisterNodeInput) (*muster.Node, error) {
 	if before != nil {
 		switch {
 		case before.Status == muster.Removed:
-			return nil, muster.Errorf(muster.Forbidden, "node %s was removed by an operator: to join again, delete the agent's state directory so that it comes as a new node", before.ID)
+			return nil, muster.Errorf(muster.Forbidden, "node %s was removed by an operator: let it join again with muster node forget %s, or delete the agent's state directory so that it comes as a new node", before.ID, before.UID)
 		case in.Incarnation < before.Incarnation:
 			return nil, superseded(before)
 		}
@@ -260,6 +260,46 @@ func (r *Registry) RemoveNode(ctx context.Context, id string) (*muster.Node, int
 		r.beats.forget(n.UID)
 	}
 	return n, revision, err
+}
+
+// ForgetNode lets a removed node join again as itself: its uid is no longer
+// refused. id is its uid, or its id when no other removed node had that.
+func (r *Registry) ForgetNode(ctx context.Context, id string) (*muster.Node, int64, error) {
+	if err := muster.CheckID("id", id); err != nil {
+		return nil, 0, err
+	}
+	var out *muster.Node
+	revision, err := r.mutate(ctx, func(v View, w *Writes) error {
+		n, err := v.removedNode(id)
+		if err != nil {
+			return err
+		}
+		out = n.Clone()
+		out.Status, out.StatusReason = muster.Pruned, "forgotten by "+muster.PrincipalOf(ctx).Name
+		w.Node(out, out.StatusReason)
+		return nil
+	})
+	if err != nil {
+		return nil, 0, err
+	}
+	return out, revision, nil
+}
+
+func (v View) removedNode(id string) (*muster.Node, error) {
+	var found *muster.Node
+	for n := range v.Nodes() {
+		if n.Status != muster.Removed || string(n.UID) != id && string(n.ID) != id {
+			continue
+		}
+		if found != nil {
+			return nil, muster.Errorf(muster.Conflict, "several nodes with the id %s were removed: give the uid, such as %s", id, n.UID)
+		}
+		found = n
+	}
+	if found == nil {
+		return nil, muster.Errorf(muster.NotFound, "no node %q was removed: there is nothing to forget", id)
+	}
+	return found, nil
 }
 
 // changeNode runs a change of one live node.

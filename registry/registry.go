@@ -66,6 +66,7 @@ const (
 	DefaultKeepChanges     = 100_000
 	DefaultKeepChangesFor  = 72 * time.Hour
 	DefaultFlushInterval   = time.Minute
+	DefaultTombstone       = 72 * time.Hour
 	DefaultInstanceNetwork = "10.213.0.0/16"
 )
 
@@ -85,7 +86,11 @@ type Options struct {
 	KeepChanges     int           // changes that are kept; 0: DefaultKeepChanges
 	KeepChangesFor  time.Duration // how long they are kept; 0: DefaultKeepChangesFor
 	FlushInterval   time.Duration // how often lastSeen is flushed and the log compacted; 0: DefaultFlushInterval
+	Tombstone       time.Duration // how long a pruned node can return as itself; 0: DefaultTombstone
 	Now             func() time.Time
+	// Probe asks the server's own port, as an agent would: while it fails, no
+	// node's silence is believed. Nil: it is not asked.
+	Probe func(context.Context) error
 }
 
 func (o Options) withDefaults() Options {
@@ -103,6 +108,7 @@ func (o Options) withDefaults() Options {
 	orDefault(&o.KeepChanges, DefaultKeepChanges)
 	orDefault(&o.KeepChangesFor, DefaultKeepChangesFor)
 	orDefault(&o.FlushInterval, DefaultFlushInterval)
+	orDefault(&o.Tombstone, DefaultTombstone)
 	if o.Now == nil {
 		o.Now = time.Now
 	}
@@ -146,10 +152,13 @@ type Registry struct {
 	sweeps  chan struct{} // wakes the sweeper
 	nudges  chan Nudge
 
+	pulse   *liveness.Pulse
 	ignored atomic.Int64 // parts of reports that could not be
 
 	mu        sync.Mutex
 	listening time.Time // with its monotonic part; zero before Listening
+	believed  time.Time // silence counts from here at the earliest: the start, or the last time that no beat could be heard
+	braking   time.Time // since when this server has seen the brake hold; zero when it does not
 }
 
 // Open loads the state. Nothing runs before Run.
@@ -161,8 +170,9 @@ func Open(ctx context.Context, deps Deps, opts Options) (*Registry, error) {
 		deps.Logger = slog.Default()
 	}
 	r := &Registry{Deps: deps, opts: opts.withDefaults(), sweeps: make(chan struct{}, 1), nudges: make(chan Nudge, 1024)}
+	r.pulse = liveness.NewPulse(r.opts.Liveness.Interval, r.opts.Now)
 	r.commits = &committer{
-		store: deps.Store, log: deps.Logger, now: func() time.Time { return stamp(r.opts.Now()) },
+		store: deps.Store, log: deps.Logger, now: func() time.Time { return stamp(r.opts.Now()) }, seen: r.beats.seen,
 		limit: r.opts.MaxBatch, queue: make(chan call, r.opts.MaxQueue), stopped: make(chan struct{}),
 		settle: r.settle, announce: r.announce, recover: r.reload,
 	}
@@ -201,6 +211,9 @@ func (r *Registry) install(s *muster.State, at time.Time) error {
 	}
 	for _, u := range uses {
 		b.insert(tableUse, u)
+	}
+	for _, c := range s.Conditions {
+		b.insert(tableCondition, c)
 	}
 	for _, request := range s.Requests {
 		b.insert(tableRequest, request)
@@ -265,6 +278,7 @@ func (r *Registry) Listening() {
 	defer r.mu.Unlock()
 	if r.listening.IsZero() {
 		r.listening = time.Now()
+		r.believed = r.listening
 	}
 }
 
@@ -274,6 +288,7 @@ func (r *Registry) Run(ctx context.Context) error {
 	group, gctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return r.commits.run(gctx) })
 	group.Go(func() error { return r.sweep(gctx) })
+	group.Go(func() error { return r.listen(gctx) })
 	group.Go(func() error { return r.keepHouse(gctx) })
 	for range nudgers {
 		group.Go(func() error { return r.nudge(gctx) })

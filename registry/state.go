@@ -141,6 +141,23 @@ func (v View) InstancesIn(s muster.InstanceStatus) iter.Seq[*muster.Instance] {
 	return rows[*muster.Instance](v, tableInstance, byStatus, s)
 }
 
+// Condition returns a condition of the cluster, or nil when it never held.
+func (v View) Condition(name muster.ConditionName) *muster.Condition {
+	c, _ := v.one(tableCondition, byID, name).(*muster.Condition)
+	return c
+}
+
+// Holds reports whether a condition of the cluster holds.
+func (v View) Holds(name muster.ConditionName) bool {
+	c := v.Condition(name)
+	return c != nil && c.Status == muster.Holds
+}
+
+// Conditions walks the conditions that hold or have held.
+func (v View) Conditions() iter.Seq[*muster.Condition] {
+	return rows[*muster.Condition](v, tableCondition, byID)
+}
+
 // request returns the record of a requestId, or nil.
 func (v View) request(principal, id string) *muster.Request {
 	r, _ := v.one(tableRequest, byID, principal, id).(*muster.Request)

@@ -2,6 +2,7 @@ package registry
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/muster-cloud/muster"
@@ -30,77 +31,251 @@ func (r *Registry) sweep(ctx context.Context) error {
 	}
 }
 
-func (r *Registry) sweepOnce(ctx context.Context) {
-	since, listening := r.listeningSince()
-	if !listening {
-		return
-	}
-	var turning []*muster.Node
-	for n := range r.View().LiveNodes() {
-		if r.decide(n, since).Keep {
-			r.markSwept(n)
-		} else {
-			turning = append(turning, n)
+// listen looks at the clocks and asks the server's own port, apart from the
+// sweeper: that one may have to wait for a commit.
+func (r *Registry) listen(ctx context.Context) error {
+	clocks := time.NewTicker(r.opts.SweepInterval)
+	defer clocks.Stop()
+	port := time.NewTicker(r.opts.Liveness.Interval / 2)
+	defer port.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-clocks.C:
+			r.pulse.Look(time.Now())
+		case <-port.C:
+			r.probe(ctx)
 		}
 	}
-	if len(turning) == 0 {
+}
+
+func (r *Registry) probe(ctx context.Context) {
+	if r.opts.Probe == nil {
 		return
 	}
-	if err := r.system(ctx, r.turn(turning, since)); err != nil {
-		r.Logger.Warn("nodes' turns were not committed; the next sweep tries again", "nodes", len(turning), "err", err)
+	asked, cancel := context.WithTimeout(ctx, r.opts.Liveness.Interval/2)
+	defer cancel()
+	if err := r.opts.Probe(asked); err != nil && ctx.Err() == nil {
+		r.pulse.Deaf("this server's own port does not answer, so that no beat may come through: " + err.Error())
+	}
+}
+
+// survey is what a sweep sees.
+type survey struct {
+	now      time.Time
+	view     View
+	believed time.Time // silence counts from here at the earliest
+	count    liveness.Count
+	expires  bool // somebody would turn UNHEALTHY or be pruned
+	silent   []*muster.Node
+	grace    bool
+}
+
+func (r *Registry) survey(now time.Time) (*survey, bool) {
+	s := &survey{now: now, view: r.View()}
+	r.mu.Lock()
+	s.believed = r.believed
+	r.mu.Unlock()
+	if s.believed.IsZero() {
+		return nil, false
+	}
+	s.grace = now.Sub(s.believed) < r.opts.Liveness.UnhealthyAfter
+	for n := range s.view.LiveNodes() {
+		o := r.observation(n, now, s.believed)
+		s.count.Add(r.opts.Liveness, o)
+		s.expires = s.expires || r.opts.Liveness.Expires(o)
+		if r.opts.Liveness.Overdue(o) {
+			s.silent = append(s.silent, n)
+		}
+	}
+	return s, true
+}
+
+// observation is a node as the sweeper sees it.
+func (r *Registry) observation(n *muster.Node, now, believed time.Time) liveness.Observed {
+	beat := r.beats.copyOf(n.UID)
+	last := later(beat.at, believed)
+	return liveness.Observed{
+		Status: n.Status, Swept: beat.swept, Uncounted: beat.uncounted,
+		Silence: now.Sub(last), PruneSilence: now.Sub(later(last, beat.freshFrom)),
+	}
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+func (r *Registry) sweepOnce(ctx context.Context) {
+	now := time.Now()
+	r.pulse.Look(now)
+	postponed := r.postpone(now)
+	s, ok := r.survey(now)
+	if !ok {
 		return
 	}
-	for _, before := range turning {
-		if n := r.View().NodeByUID(before.UID); n != nil && n.Status != before.Status {
+	turns := append(r.brakeTurn(s), r.postponementTurn(s, postponed)...)
+	brake := brakeAfter(s.view, turns)
+	var nodes []*muster.Node
+	for n := range s.view.LiveNodes() {
+		if r.opts.Liveness.Decide(r.observation(n, now, s.believed), brake).Keep {
+			r.beats.setSwept(n.UID, n.Status == muster.Unhealthy)
+		} else {
+			nodes = append(nodes, n)
+		}
+	}
+	if len(turns) == 0 && len(nodes) == 0 {
+		return
+	}
+	if err := r.system(ctx, r.turn(turns, nodes, s.believed)); err != nil {
+		r.Logger.Warn("what a sweep found was not committed; the next one tries again", "nodes", len(nodes), "conditions", len(turns), "err", err)
+		return
+	}
+	r.tell(turns, nodes)
+}
+
+// tell logs what a sweep has turned.
+func (r *Registry) tell(conditions []*muster.Condition, nodes []*muster.Node) {
+	for _, c := range conditions {
+		r.Logger.Warn("condition turned", "condition", c.Name, "to", c.Status, "reason", c.Reason)
+	}
+	v := r.View()
+	for _, before := range nodes {
+		if n := v.NodeByUID(before.UID); n != nil && n.Status != before.Status {
 			r.Logger.Info("node turned", "node", n.ID, "from", before.Status, "to", n.Status, "reason", n.StatusReason)
 		}
 	}
 }
 
-func (r *Registry) listeningSince() (time.Time, bool) {
+// postpone lets silence count from now on when no beat could be heard until
+// now, and returns why.
+func (r *Registry) postpone(now time.Time) string {
+	why := r.pulse.Take()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.listening, !r.listening.IsZero()
+	if why == "" || r.believed.IsZero() {
+		return ""
+	}
+	r.believed = now
+	return why
 }
 
-func (r *Registry) decide(n *muster.Node, since time.Time) liveness.Decision {
-	last := since
-	one := r.beats.of(n.UID)
-	swept := false
-	if one != nil {
-		one.mu.Lock()
-		if one.at.After(last) {
-			last = one.at
+func (r *Registry) postponementTurn(s *survey, why string) []*muster.Condition {
+	held := s.view.Holds(muster.ExpiryPostponed)
+	switch {
+	case why != "" && !held:
+		until := stamp(r.opts.Now()).Add(r.opts.Liveness.UnhealthyAfter)
+		return []*muster.Condition{{Name: muster.ExpiryPostponed, Status: muster.Holds, Reason: why + "; no node expires before " + r.opts.Liveness.UnhealthyAfter.String() + " have passed", Until: &until}}
+	case held && !s.grace:
+		return []*muster.Condition{{Name: muster.ExpiryPostponed, Status: muster.Clear, Reason: "beats have been heard for long enough again"}}
+	}
+	return nil
+}
+
+// brakeTurn decides whether the brake takes hold or ends.
+func (r *Registry) brakeTurn(s *survey) []*muster.Condition {
+	held := s.view.Holds(muster.Brake)
+	since := r.brakingSince(held, s.now)
+	switch {
+	case !held && s.expires && s.count.Brakes():
+		until := stamp(r.opts.Now()).Add(r.opts.Liveness.BrakeMax)
+		return []*muster.Condition{{
+			Name: muster.Brake, Status: muster.Holds, Until: &until,
+			Reason: fmt.Sprintf("%d of %d nodes fell silent together: nobody is pruned until they return, or the brake is released (muster brake release), or %s have passed", s.count.Overdue, s.count.Nodes, r.opts.Liveness.BrakeMax),
+		}}
+	case held && s.now.Sub(since) >= r.opts.Liveness.BrakeMax:
+		r.freshen(s, true)
+		return []*muster.Condition{{Name: muster.Brake, Status: muster.Clear, Reason: fmt.Sprintf("it has held for %s; who is still silent is pruned after %s more", r.opts.Liveness.BrakeMax, r.opts.Liveness.PruneAfter)}}
+	case held && !s.grace && !s.count.Brakes():
+		r.freshen(s, false)
+		return []*muster.Condition{{Name: muster.Brake, Status: muster.Clear, Reason: fmt.Sprintf("%d of %d nodes beat", s.count.Nodes-s.count.Overdue, s.count.Nodes)}}
+	}
+	return nil
+}
+
+// brakeAfter is whether the brake holds once the conditions have turned.
+func brakeAfter(v View, turns []*muster.Condition) bool {
+	for _, c := range turns {
+		if c.Name == muster.Brake {
+			return c.Status == muster.Holds
 		}
-		swept = one.swept
-		one.mu.Unlock()
 	}
-	return r.opts.Liveness.Decide(liveness.Observed{Status: n.Status, Silence: time.Since(last), Swept: swept || one == nil})
+	return v.Holds(muster.Brake)
 }
 
-// markSwept remembers that a sweep has seen the node UNHEALTHY.
-func (r *Registry) markSwept(n *muster.Node) {
-	if one := r.beats.of(n.UID); one != nil {
-		one.mu.Lock()
-		one.swept = n.Status == muster.Unhealthy
-		one.mu.Unlock()
+// brakingSince is since when this server has seen the brake hold.
+func (r *Registry) brakingSince(held bool, now time.Time) time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case !held:
+		r.braking = time.Time{}
+	case r.braking.IsZero():
+		r.braking = now
+	}
+	return r.braking
+}
+
+// freshen gives those that are silent when the brake ends a fresh prune clock.
+func (r *Registry) freshen(s *survey, uncounted bool) {
+	for _, n := range s.silent {
+		r.beats.freshen(n.UID, s.now, uncounted)
 	}
 }
 
-// turn commits what silence makes of nodes, as it is by then.
-func (r *Registry) turn(nodes []*muster.Node, since time.Time) Mutation {
+// turn commits what a sweep found, as it is by then.
+func (r *Registry) turn(conditions []*muster.Condition, nodes []*muster.Node, believed time.Time) Mutation {
 	return func(v View, w *Writes) error {
+		brake := brakeAfter(v, conditions)
+		for _, c := range conditions {
+			if v.Holds(c.Name) != (c.Status == muster.Holds) {
+				next := *c
+				next.Since = stamp(r.opts.Now())
+				w.Condition(&next)
+			}
+		}
 		for _, seen := range nodes {
 			n := v.NodeByUID(seen.UID)
 			if n == nil || !n.Live() {
 				continue
 			}
-			if d := r.decide(n, since); !d.Keep {
+			if d := r.opts.Liveness.Decide(r.observation(n, time.Now(), believed), brake); !d.Keep {
 				r.takeOut(v, w, n, d.Status, d.Reason)
 			}
 		}
 		return nil
 	}
+}
+
+// ReleaseBrake ends the brake: who is still silent has the whole span before it
+// is pruned, and is left out of the count until it beats. CONFLICT when it does
+// not hold.
+func (r *Registry) ReleaseBrake(ctx context.Context, reason string) (*muster.Condition, int64, error) {
+	if err := muster.CheckText("reason", reason, muster.MaxReasonBytes); err != nil {
+		return nil, 0, err
+	}
+	if reason == "" {
+		reason = "released by " + muster.PrincipalOf(ctx).Name
+	}
+	if s, ok := r.survey(time.Now()); ok && s.view.Holds(muster.Brake) {
+		r.freshen(s, true)
+	}
+	c := &muster.Condition{Name: muster.Brake, Status: muster.Clear, Reason: reason}
+	revision, err := r.mutate(ctx, func(v View, w *Writes) error {
+		if !v.Holds(muster.Brake) {
+			return muster.Errorf(muster.Conflict, "the brake does not hold: there is nothing to release")
+		}
+		c = &muster.Condition{Name: c.Name, Status: c.Status, Reason: c.Reason, Since: stamp(r.opts.Now())}
+		w.Condition(c)
+		return nil
+	})
+	if err != nil {
+		return nil, 0, err
+	}
+	return c, revision, nil
 }
 
 // takeOut gives a node a status; one that leaves the registry takes its

@@ -12,10 +12,11 @@ type Writes struct{ steps []step }
 
 // step is one object's new state, or its end.
 type step struct {
-	node     *muster.Node
-	instance *muster.Instance
-	request  *muster.Request
-	reason   string
+	node      *muster.Node
+	instance  *muster.Instance
+	condition *muster.Condition
+	request   *muster.Request
+	reason    string
 	// desired says that the instance's node has something to do about it.
 	desired bool
 	deleted bool
@@ -48,6 +49,16 @@ func (w *Writes) Forget(i *muster.Instance, reason string) {
 	w.steps = append(w.steps, step{instance: i, reason: reason, deleted: true})
 }
 
+// Condition puts a condition of the cluster.
+func (w *Writes) Condition(c *muster.Condition) {
+	w.steps = append(w.steps, step{condition: c, reason: c.Reason})
+}
+
+// ForgetNode ends the record of a hidden node that nothing refers to.
+func (w *Writes) ForgetNode(n *muster.Node, reason string) {
+	w.steps = append(w.steps, step{node: n, reason: reason, deleted: true})
+}
+
 // Request records a requestId.
 func (w *Writes) Request(r *muster.Request) { w.steps = append(w.steps, step{request: r}) }
 
@@ -65,7 +76,7 @@ func (w *Writes) check(v View) error {
 	instances := map[muster.InstanceID]muster.InstanceStatus{}
 	for _, s := range w.steps {
 		switch {
-		case s.node != nil:
+		case s.node != nil && !s.deleted:
 			before, seen := nodes[s.node.UID]
 			if n := v.NodeByUID(s.node.UID); !seen && n != nil {
 				before = n.Status

@@ -64,6 +64,13 @@ type ComplexityRoot struct {
 		Subnet          func(childComplexity int) int
 	}
 
+	Brake struct {
+		Reason func(childComplexity int) int
+		Since  func(childComplexity int) int
+		Status func(childComplexity int) int
+		Until  func(childComplexity int) int
+	}
+
 	Capacity struct {
 		CPUPercent func(childComplexity int) int
 		Instances  func(childComplexity int) int
@@ -73,6 +80,7 @@ type ComplexityRoot struct {
 	Change struct {
 		Actor            func(childComplexity int) int
 		At               func(childComplexity int) int
+		Condition        func(childComplexity int) int
 		Cursor           func(childComplexity int) int
 		Deleted          func(childComplexity int) int
 		Instance         func(childComplexity int) int
@@ -98,6 +106,7 @@ type ComplexityRoot struct {
 	}
 
 	ClusterHealth struct {
+		Brake      func(childComplexity int) int
 		Conditions func(childComplexity int) int
 		Instances  func(childComplexity int) int
 		Nodes      func(childComplexity int) int
@@ -109,6 +118,8 @@ type ComplexityRoot struct {
 		Name   func(childComplexity int) int
 		Reason func(childComplexity int) int
 		Since  func(childComplexity int) int
+		Status func(childComplexity int) int
+		Until  func(childComplexity int) int
 	}
 
 	CordonNodePayload struct {
@@ -116,9 +127,24 @@ type ComplexityRoot struct {
 		Revision func(childComplexity int) int
 	}
 
+	Evidence struct {
+		ClockSkew   func(childComplexity int) int
+		ExitCode    func(childComplexity int) int
+		LastBeat    func(childComplexity int) int
+		MissedBeats func(childComplexity int) int
+		Reason      func(childComplexity int) int
+		Silence     func(childComplexity int) int
+	}
+
+	ForgetNodePayload struct {
+		Node     func(childComplexity int) int
+		Revision func(childComplexity int) int
+	}
+
 	HealthChange struct {
 		Actor          func(childComplexity int) int
 		At             func(childComplexity int) int
+		Condition      func(childComplexity int) int
 		Cursor         func(childComplexity int) int
 		Instance       func(childComplexity int) int
 		Kind           func(childComplexity int) int
@@ -139,33 +165,34 @@ type ComplexityRoot struct {
 	}
 
 	Instance struct {
-		Addr          func(childComplexity int) int
-		BaseImage     func(childComplexity int) int
-		CPULimit      func(childComplexity int) int
-		Changes       func(childComplexity int, first *int) int
-		Command       func(childComplexity int) int
-		CreatedAt     func(childComplexity int) int
-		Desired       func(childComplexity int) int
-		EndedAt       func(childComplexity int) int
-		EnvNames      func(childComplexity int) int
-		ExitCode      func(childComplexity int) int
-		Generation    func(childComplexity int) int
-		ID            func(childComplexity int) int
-		Labels        func(childComplexity int) int
-		Machine       func(childComplexity int) int
-		MemLimitMB    func(childComplexity int) int
-		Name          func(childComplexity int) int
-		Node          func(childComplexity int) int
-		NodeSelector  func(childComplexity int) int
-		Output        func(childComplexity int) int
-		PID           func(childComplexity int) int
-		QueueDeadline func(childComplexity int) int
-		Revision      func(childComplexity int) int
-		StartedAt     func(childComplexity int) int
-		Status        func(childComplexity int) int
-		StatusReason  func(childComplexity int) int
-		TerminatedAt  func(childComplexity int) int
-		Type          func(childComplexity int) int
+		Addr             func(childComplexity int) int
+		BaseImage        func(childComplexity int) int
+		CPULimit         func(childComplexity int) int
+		Changes          func(childComplexity int, first *int) int
+		Command          func(childComplexity int) int
+		CreatedAt        func(childComplexity int) int
+		Desired          func(childComplexity int) int
+		EndedAt          func(childComplexity int) int
+		EnvNames         func(childComplexity int) int
+		ExitCode         func(childComplexity int) int
+		Generation       func(childComplexity int) int
+		ID               func(childComplexity int) int
+		Labels           func(childComplexity int) int
+		Machine          func(childComplexity int) int
+		MemLimitMB       func(childComplexity int) int
+		Name             func(childComplexity int) int
+		Node             func(childComplexity int) int
+		NodeSelector     func(childComplexity int) int
+		Output           func(childComplexity int) int
+		PID              func(childComplexity int) int
+		QueueDeadline    func(childComplexity int) int
+		Revision         func(childComplexity int) int
+		StartedAt        func(childComplexity int) int
+		Status           func(childComplexity int) int
+		StatusReason     func(childComplexity int) int
+		TerminatedAt     func(childComplexity int) int
+		Type             func(childComplexity int) int
+		UnhealthyBecause func(childComplexity int) int
 	}
 
 	InstanceChange struct {
@@ -206,9 +233,11 @@ type ComplexityRoot struct {
 
 	Mutation struct {
 		CordonNode        func(childComplexity int, input CordonNodeInput) int
+		ForgetNode        func(childComplexity int, input ForgetNodeInput) int
 		Heartbeat         func(childComplexity int, input muster.HeartbeatInput) int
 		LaunchInstance    func(childComplexity int, input muster.LaunchInstanceInput) int
 		RegisterNode      func(childComplexity int, input muster.RegisterNodeInput) int
+		ReleaseBrake      func(childComplexity int, input ReleaseBrakeInput) int
 		RemoveNode        func(childComplexity int, input RemoveNodeInput) int
 		ReportInstances   func(childComplexity int, input muster.ReportInstancesInput) int
 		RestartInstance   func(childComplexity int, input RestartInstanceInput) int
@@ -219,31 +248,33 @@ type ComplexityRoot struct {
 	}
 
 	Node struct {
-		Addr            func(childComplexity int) int
-		Allocated       func(childComplexity int) int
-		BootID          func(childComplexity int) int
-		CPUCount        func(childComplexity int) int
-		Changes         func(childComplexity int, first *int) int
-		DesiredRevision func(childComplexity int) int
-		Free            func(childComplexity int) int
-		Hostname        func(childComplexity int) int
-		ID              func(childComplexity int) int
-		Images          func(childComplexity int) int
-		Incarnation     func(childComplexity int) int
-		Instances       func(childComplexity int, first *int, after *string) int
-		Labels          func(childComplexity int) int
-		LastSeen        func(childComplexity int) int
-		MemoryMB        func(childComplexity int) int
-		Port            func(childComplexity int) int
-		RegisteredAt    func(childComplexity int) int
-		Revision        func(childComplexity int) int
-		Role            func(childComplexity int) int
-		Schedulable     func(childComplexity int) int
-		Status          func(childComplexity int) int
-		StatusReason    func(childComplexity int) int
-		Subnet          func(childComplexity int) int
-		UID             func(childComplexity int) int
-		Version         func(childComplexity int) int
+		Addr             func(childComplexity int) int
+		Allocated        func(childComplexity int) int
+		BootID           func(childComplexity int) int
+		CPUCount         func(childComplexity int) int
+		Changes          func(childComplexity int, first *int) int
+		DesiredRevision  func(childComplexity int) int
+		Free             func(childComplexity int) int
+		Hostname         func(childComplexity int) int
+		ID               func(childComplexity int) int
+		Images           func(childComplexity int) int
+		Incarnation      func(childComplexity int) int
+		Instances        func(childComplexity int, first *int, after *string) int
+		Labels           func(childComplexity int) int
+		LastSeen         func(childComplexity int) int
+		MemoryMB         func(childComplexity int) int
+		Port             func(childComplexity int) int
+		RegisteredAt     func(childComplexity int) int
+		Revision         func(childComplexity int) int
+		Role             func(childComplexity int) int
+		Schedulable      func(childComplexity int) int
+		Status           func(childComplexity int) int
+		StatusReason     func(childComplexity int) int
+		StatusSince      func(childComplexity int) int
+		Subnet           func(childComplexity int) int
+		UID              func(childComplexity int) int
+		UnhealthyBecause func(childComplexity int) int
+		Version          func(childComplexity int) int
 	}
 
 	NodeChange struct {
@@ -295,6 +326,11 @@ type ComplexityRoot struct {
 		Remove   func(childComplexity int) int
 		Revision func(childComplexity int) int
 		Server   func(childComplexity int) int
+	}
+
+	ReleaseBrakePayload struct {
+		Brake    func(childComplexity int) int
+		Revision func(childComplexity int) int
 	}
 
 	RemoveNodePayload struct {
@@ -365,6 +401,8 @@ type ComplexityRoot struct {
 type InstanceResolver interface {
 	Node(ctx context.Context, obj *muster.Instance) (*muster.Node, error)
 
+	UnhealthyBecause(ctx context.Context, obj *muster.Instance) (*muster.Evidence, error)
+
 	Changes(ctx context.Context, obj *muster.Instance, first *int) ([]*muster.Change, error)
 }
 type MutationResolver interface {
@@ -374,6 +412,8 @@ type MutationResolver interface {
 	CordonNode(ctx context.Context, input CordonNodeInput) (*CordonNodePayload, error)
 	UncordonNode(ctx context.Context, input UncordonNodeInput) (*UncordonNodePayload, error)
 	RemoveNode(ctx context.Context, input RemoveNodeInput) (*RemoveNodePayload, error)
+	ForgetNode(ctx context.Context, input ForgetNodeInput) (*ForgetNodePayload, error)
+	ReleaseBrake(ctx context.Context, input ReleaseBrakeInput) (*ReleaseBrakePayload, error)
 	LaunchInstance(ctx context.Context, input muster.LaunchInstanceInput) (*LaunchInstancePayload, error)
 	StartInstance(ctx context.Context, input StartInstanceInput) (*StartInstancePayload, error)
 	StopInstance(ctx context.Context, input StopInstanceInput) (*StopInstancePayload, error)
@@ -381,6 +421,8 @@ type MutationResolver interface {
 	TerminateInstance(ctx context.Context, input TerminateInstanceInput) (*TerminateInstancePayload, error)
 }
 type NodeResolver interface {
+	UnhealthyBecause(ctx context.Context, obj *muster.Node) (*muster.Evidence, error)
+
 	LastSeen(ctx context.Context, obj *muster.Node) (*time.Time, error)
 
 	DesiredRevision(ctx context.Context, obj *muster.Node) (int64, error)
@@ -523,6 +565,31 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 
 		return e.ComplexityRoot.Assignments.Subnet(childComplexity), true
 
+	case "Brake.reason":
+		if e.ComplexityRoot.Brake.Reason == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Brake.Reason(childComplexity), true
+	case "Brake.since":
+		if e.ComplexityRoot.Brake.Since == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Brake.Since(childComplexity), true
+	case "Brake.state":
+		if e.ComplexityRoot.Brake.Status == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Brake.Status(childComplexity), true
+	case "Brake.releasesAt":
+		if e.ComplexityRoot.Brake.Until == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Brake.Until(childComplexity), true
+
 	case "Capacity.cpuPercent":
 		if e.ComplexityRoot.Capacity.CPUPercent == nil {
 			break
@@ -554,6 +621,12 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Change.At(childComplexity), true
+	case "Change.condition":
+		if e.ComplexityRoot.Change.Condition == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Change.Condition(childComplexity), true
 	case "Change.cursor":
 		if e.ComplexityRoot.Change.Cursor == nil {
 			break
@@ -653,6 +726,12 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 
 		return e.ComplexityRoot.ChangeEdge.Node(childComplexity), true
 
+	case "ClusterHealth.brake":
+		if e.ComplexityRoot.ClusterHealth.Brake == nil {
+			break
+		}
+
+		return e.ComplexityRoot.ClusterHealth.Brake(childComplexity), true
 	case "ClusterHealth.conditions":
 		if e.ComplexityRoot.ClusterHealth.Conditions == nil {
 			break
@@ -702,6 +781,18 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Condition.Since(childComplexity), true
+	case "Condition.status":
+		if e.ComplexityRoot.Condition.Status == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Condition.Status(childComplexity), true
+	case "Condition.until":
+		if e.ComplexityRoot.Condition.Until == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Condition.Until(childComplexity), true
 
 	case "CordonNodePayload.node":
 		if e.ComplexityRoot.CordonNodePayload.Node == nil {
@@ -716,6 +807,56 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 
 		return e.ComplexityRoot.CordonNodePayload.Revision(childComplexity), true
 
+	case "Evidence.clockSkew":
+		if e.ComplexityRoot.Evidence.ClockSkew == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Evidence.ClockSkew(childComplexity), true
+	case "Evidence.exitCode":
+		if e.ComplexityRoot.Evidence.ExitCode == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Evidence.ExitCode(childComplexity), true
+	case "Evidence.lastBeat":
+		if e.ComplexityRoot.Evidence.LastBeat == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Evidence.LastBeat(childComplexity), true
+	case "Evidence.missedBeats":
+		if e.ComplexityRoot.Evidence.MissedBeats == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Evidence.MissedBeats(childComplexity), true
+	case "Evidence.reason":
+		if e.ComplexityRoot.Evidence.Reason == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Evidence.Reason(childComplexity), true
+	case "Evidence.silence":
+		if e.ComplexityRoot.Evidence.Silence == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Evidence.Silence(childComplexity), true
+
+	case "ForgetNodePayload.node":
+		if e.ComplexityRoot.ForgetNodePayload.Node == nil {
+			break
+		}
+
+		return e.ComplexityRoot.ForgetNodePayload.Node(childComplexity), true
+	case "ForgetNodePayload.revision":
+		if e.ComplexityRoot.ForgetNodePayload.Revision == nil {
+			break
+		}
+
+		return e.ComplexityRoot.ForgetNodePayload.Revision(childComplexity), true
+
 	case "HealthChange.actor":
 		if e.ComplexityRoot.HealthChange.Actor == nil {
 			break
@@ -728,6 +869,12 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.HealthChange.At(childComplexity), true
+	case "HealthChange.condition":
+		if e.ComplexityRoot.HealthChange.Condition == nil {
+			break
+		}
+
+		return e.ComplexityRoot.HealthChange.Condition(childComplexity), true
 	case "HealthChange.cursor":
 		if e.ComplexityRoot.HealthChange.Cursor == nil {
 			break
@@ -981,6 +1128,12 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Instance.Type(childComplexity), true
+	case "Instance.unhealthyBecause":
+		if e.ComplexityRoot.Instance.UnhealthyBecause == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Instance.UnhealthyBecause(childComplexity), true
 
 	case "InstanceChange.actor":
 		if e.ComplexityRoot.InstanceChange.Actor == nil {
@@ -1124,6 +1277,17 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Mutation.CordonNode(childComplexity, args["input"].(CordonNodeInput)), true
+	case "Mutation.forgetNode":
+		if e.ComplexityRoot.Mutation.ForgetNode == nil {
+			break
+		}
+
+		args, err := ec.field_Mutation_forgetNode_args(ctx, rawArgs)
+		if err != nil {
+			return 0, false
+		}
+
+		return e.ComplexityRoot.Mutation.ForgetNode(childComplexity, args["input"].(ForgetNodeInput)), true
 	case "Mutation.heartbeat":
 		if e.ComplexityRoot.Mutation.Heartbeat == nil {
 			break
@@ -1157,6 +1321,17 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Mutation.RegisterNode(childComplexity, args["input"].(muster.RegisterNodeInput)), true
+	case "Mutation.releaseBrake":
+		if e.ComplexityRoot.Mutation.ReleaseBrake == nil {
+			break
+		}
+
+		args, err := ec.field_Mutation_releaseBrake_args(ctx, rawArgs)
+		if err != nil {
+			return 0, false
+		}
+
+		return e.ComplexityRoot.Mutation.ReleaseBrake(childComplexity, args["input"].(ReleaseBrakeInput)), true
 	case "Mutation.removeNode":
 		if e.ComplexityRoot.Mutation.RemoveNode == nil {
 			break
@@ -1377,6 +1552,12 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Node.StatusReason(childComplexity), true
+	case "Node.statusSince":
+		if e.ComplexityRoot.Node.StatusSince == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Node.StatusSince(childComplexity), true
 	case "Node.subnet":
 		if e.ComplexityRoot.Node.Subnet == nil {
 			break
@@ -1389,6 +1570,12 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Node.UID(childComplexity), true
+	case "Node.unhealthyBecause":
+		if e.ComplexityRoot.Node.UnhealthyBecause == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Node.UnhealthyBecause(childComplexity), true
 	case "Node.version":
 		if e.ComplexityRoot.Node.Version == nil {
 			break
@@ -1631,6 +1818,19 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 
 		return e.ComplexityRoot.RegisterNodePayload.Server(childComplexity), true
 
+	case "ReleaseBrakePayload.brake":
+		if e.ComplexityRoot.ReleaseBrakePayload.Brake == nil {
+			break
+		}
+
+		return e.ComplexityRoot.ReleaseBrakePayload.Brake(childComplexity), true
+	case "ReleaseBrakePayload.revision":
+		if e.ComplexityRoot.ReleaseBrakePayload.Revision == nil {
+			break
+		}
+
+		return e.ComplexityRoot.ReleaseBrakePayload.Revision(childComplexity), true
+
 	case "RemoveNodePayload.node":
 		if e.ComplexityRoot.RemoveNodePayload.Node == nil {
 			break
@@ -1846,6 +2046,7 @@ func (e *executableSchema) Exec(ctx context.Context) graphql.ResponseHandler {
 	inputUnmarshalers := func() *graphql.InputUnmarshalerIndex {
 		return graphql.NewInputUnmarshalerIndex(
 			graphql.NewInputUnmarshaler("CordonNodeInput", ec.unmarshalInputCordonNodeInput),
+			graphql.NewInputUnmarshaler("ForgetNodeInput", ec.unmarshalInputForgetNodeInput),
 			graphql.NewInputUnmarshaler("HealthFilter", ec.unmarshalInputHealthFilter),
 			graphql.NewInputUnmarshaler("HeartbeatInput", ec.unmarshalInputHeartbeatInput),
 			graphql.NewInputUnmarshaler("InstanceFilter", ec.unmarshalInputInstanceFilter),
@@ -1853,6 +2054,7 @@ func (e *executableSchema) Exec(ctx context.Context) graphql.ResponseHandler {
 			graphql.NewInputUnmarshaler("LaunchInstanceInput", ec.unmarshalInputLaunchInstanceInput),
 			graphql.NewInputUnmarshaler("NodeFilter", ec.unmarshalInputNodeFilter),
 			graphql.NewInputUnmarshaler("RegisterNodeInput", ec.unmarshalInputRegisterNodeInput),
+			graphql.NewInputUnmarshaler("ReleaseBrakeInput", ec.unmarshalInputReleaseBrakeInput),
 			graphql.NewInputUnmarshaler("RemoveNodeInput", ec.unmarshalInputRemoveNodeInput),
 			graphql.NewInputUnmarshaler("ReportInstancesInput", ec.unmarshalInputReportInstancesInput),
 			graphql.NewInputUnmarshaler("RestartInstanceInput", ec.unmarshalInputRestartInstanceInput),
@@ -2116,6 +2318,16 @@ type Mutation {
     "Which node."
     input: RemoveNodeInput!
   ): RemoveNodePayload @auth(requires: OPERATOR)
+  "Lets a node that was removed join again as itself."
+  forgetNode(
+    "Which node."
+    input: ForgetNodeInput!
+  ): ForgetNodePayload @auth(requires: OPERATOR)
+  "Ends the brake: nodes that are still silent are pruned once the whole span has passed again."
+  releaseBrake(
+    "Why."
+    input: ReleaseBrakeInput!
+  ): ReleaseBrakePayload @auth(requires: OPERATOR)
   "Places a new instance on a node and answers at once; it is provisioned in the background."
   launchInstance(
     "What to launch."
@@ -2218,6 +2430,10 @@ type Node {
   status: NodeStatus!
   "Why it is in this status."
   statusReason: String!
+  "Since when it is in this status."
+  statusSince: Time!
+  "What was observed of it when it is not healthy; volatile."
+  unhealthyBecause: Evidence
   "Whether new instances are placed on it; false while cordoned."
   schedulable: Boolean!
   "Its labels."
@@ -2398,6 +2614,8 @@ type Instance {
   status: InstanceStatus!
   "Why it is in this status."
   statusReason: String!
+  "What was observed when it is not healthy, its node included; volatile."
+  unhealthyBecause: Evidence
   "What was asked for."
   desired: DesiredStatus!
   "Raised at each start."
@@ -2515,6 +2733,8 @@ type Change {
   node: Node
   "The instance as it was at this revision."
   instance: Instance
+  "The condition as it was at this revision."
+  condition: Condition
 }
 
 "A page of the change log."
@@ -2573,6 +2793,8 @@ type HealthChange {
   node: Node
   "The instance as it was at this revision."
   instance: Instance
+  "The condition as it was at this revision."
+  condition: Condition
 }
 
 "A change of a node."
@@ -2645,8 +2867,10 @@ type ClusterHealth {
   nodes: [StatusCount!]!
   "How many instances are in each status that any is in."
   instances: [StatusCount!]!
-  "What is out of the ordinary."
+  "What is out of the ordinary, as long as it holds."
   conditions: [Condition!]!
+  "Whether nobody is pruned because too many fell silent at once."
+  brake: Brake!
   "The revision that this describes."
   revision: Int64!
 }
@@ -2659,14 +2883,69 @@ type StatusCount {
   count: Int!
 }
 
-"Something out of the ordinary."
+"What can be out of the ordinary about the cluster itself."
+enum ConditionName {
+  "So many nodes fell silent at once that nobody is pruned."
+  BRAKE
+  "Silence does not count at present: this server could not have heard a beat."
+  EXPIRY_POSTPONED
+  "The server has just started; volatile, no change tells of it."
+  STARTUP_GRACE
+  "Mutations are refused while the state is loaded again; volatile, no change tells of it."
+  READ_ONLY
+}
+
+"Whether a condition holds."
+enum ConditionStatus {
+  "It holds."
+  HOLDS
+  "It does not hold."
+  CLEAR
+}
+
+"Something out of the ordinary about the cluster itself."
 type Condition {
-  "Its name, such as ` + "`" + `STARTUP_GRACE` + "`" + `."
-  name: String!
+  "Which."
+  name: ConditionName!
+  "Whether it holds."
+  status: ConditionStatus!
   "What it is and what to do."
   reason: String!
   "Since when."
   since: Time!
+  "When it ends by itself at the latest, if that is known."
+  until: Time
+}
+
+"""
+The brake holds while so many nodes fell silent at once that the fault is more
+likely on the server's side: nobody is pruned.
+"""
+type Brake {
+  "Whether it holds."
+  state: ConditionStatus!
+  "Why it took hold, or ended."
+  reason: String!
+  "Since when; null when it has never held."
+  since: Time
+  "When it releases by itself at the latest."
+  releasesAt: Time
+}
+
+"Why an object is not healthy: what was observed."
+type Evidence {
+  "In words."
+  reason: String!
+  "When the node was last heard of."
+  lastBeat: Time
+  "The span since then."
+  silence: Duration
+  "How many beats were due in it."
+  missedBeats: Int
+  "How far the node's clock was ahead of the server's at its last beat."
+  clockSkew: Duration
+  "The status that the instance's payload ended with."
+  exitCode: Int
 }
 
 "What this server is."
@@ -2751,6 +3030,8 @@ input HeartbeatInput {
   uid: ID!
   "The agent's incarnation, as it registered."
   incarnation: Int64!
+  "When it beat, by the node's clock: tells the clock's skew."
+  sentAt: Time
 }
 
 "When to beat again, and whether to fetch."
@@ -2903,6 +3184,34 @@ type RemoveNodePayload {
   revision: Int64!
 }
 
+"Which removed node to forget."
+input ForgetNodeInput {
+  "The node's uid, or its id."
+  id: ID!
+}
+
+"The forgotten node."
+type ForgetNodePayload {
+  "The node as it was."
+  node: Node
+  "The revision of the commit."
+  revision: Int64!
+}
+
+"Why the brake is released."
+input ReleaseBrakeInput {
+  "Why, for those who look later."
+  reason: String = ""
+}
+
+"The released brake."
+type ReleaseBrakePayload {
+  "The brake."
+  brake: Brake
+  "The revision of the commit."
+  revision: Int64!
+}
+
 "What to launch."
 input LaunchInstanceInput {
   "Its size."
@@ -3044,6 +3353,20 @@ func (ec *executionContext) childFields_Assignments(ctx context.Context, field g
 	return nil, fmt.Errorf("no field named %q was found under type Assignments", field.Name)
 }
 
+func (ec *executionContext) childFields_Brake(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+	switch field.Name {
+	case "state":
+		return ec.fieldContext_Brake_state(ctx, field)
+	case "reason":
+		return ec.fieldContext_Brake_reason(ctx, field)
+	case "since":
+		return ec.fieldContext_Brake_since(ctx, field)
+	case "releasesAt":
+		return ec.fieldContext_Brake_releasesAt(ctx, field)
+	}
+	return nil, fmt.Errorf("no field named %q was found under type Brake", field.Name)
+}
+
 func (ec *executionContext) childFields_Capacity(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
 	switch field.Name {
 	case "cpuPercent":
@@ -3084,6 +3407,8 @@ func (ec *executionContext) childFields_Change(ctx context.Context, field graphq
 		return ec.fieldContext_Change_node(ctx, field)
 	case "instance":
 		return ec.fieldContext_Change_instance(ctx, field)
+	case "condition":
+		return ec.fieldContext_Change_condition(ctx, field)
 	}
 	return nil, fmt.Errorf("no field named %q was found under type Change", field.Name)
 }
@@ -3120,6 +3445,8 @@ func (ec *executionContext) childFields_ClusterHealth(ctx context.Context, field
 		return ec.fieldContext_ClusterHealth_instances(ctx, field)
 	case "conditions":
 		return ec.fieldContext_ClusterHealth_conditions(ctx, field)
+	case "brake":
+		return ec.fieldContext_ClusterHealth_brake(ctx, field)
 	case "revision":
 		return ec.fieldContext_ClusterHealth_revision(ctx, field)
 	}
@@ -3130,10 +3457,14 @@ func (ec *executionContext) childFields_Condition(ctx context.Context, field gra
 	switch field.Name {
 	case "name":
 		return ec.fieldContext_Condition_name(ctx, field)
+	case "status":
+		return ec.fieldContext_Condition_status(ctx, field)
 	case "reason":
 		return ec.fieldContext_Condition_reason(ctx, field)
 	case "since":
 		return ec.fieldContext_Condition_since(ctx, field)
+	case "until":
+		return ec.fieldContext_Condition_until(ctx, field)
 	}
 	return nil, fmt.Errorf("no field named %q was found under type Condition", field.Name)
 }
@@ -3146,6 +3477,34 @@ func (ec *executionContext) childFields_CordonNodePayload(ctx context.Context, f
 		return ec.fieldContext_CordonNodePayload_revision(ctx, field)
 	}
 	return nil, fmt.Errorf("no field named %q was found under type CordonNodePayload", field.Name)
+}
+
+func (ec *executionContext) childFields_Evidence(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+	switch field.Name {
+	case "reason":
+		return ec.fieldContext_Evidence_reason(ctx, field)
+	case "lastBeat":
+		return ec.fieldContext_Evidence_lastBeat(ctx, field)
+	case "silence":
+		return ec.fieldContext_Evidence_silence(ctx, field)
+	case "missedBeats":
+		return ec.fieldContext_Evidence_missedBeats(ctx, field)
+	case "clockSkew":
+		return ec.fieldContext_Evidence_clockSkew(ctx, field)
+	case "exitCode":
+		return ec.fieldContext_Evidence_exitCode(ctx, field)
+	}
+	return nil, fmt.Errorf("no field named %q was found under type Evidence", field.Name)
+}
+
+func (ec *executionContext) childFields_ForgetNodePayload(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+	switch field.Name {
+	case "node":
+		return ec.fieldContext_ForgetNodePayload_node(ctx, field)
+	case "revision":
+		return ec.fieldContext_ForgetNodePayload_revision(ctx, field)
+	}
+	return nil, fmt.Errorf("no field named %q was found under type ForgetNodePayload", field.Name)
 }
 
 func (ec *executionContext) childFields_HealthChange(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
@@ -3176,6 +3535,8 @@ func (ec *executionContext) childFields_HealthChange(ctx context.Context, field 
 		return ec.fieldContext_HealthChange_node(ctx, field)
 	case "instance":
 		return ec.fieldContext_HealthChange_instance(ctx, field)
+	case "condition":
+		return ec.fieldContext_HealthChange_condition(ctx, field)
 	}
 	return nil, fmt.Errorf("no field named %q was found under type HealthChange", field.Name)
 }
@@ -3220,6 +3581,8 @@ func (ec *executionContext) childFields_Instance(ctx context.Context, field grap
 		return ec.fieldContext_Instance_status(ctx, field)
 	case "statusReason":
 		return ec.fieldContext_Instance_statusReason(ctx, field)
+	case "unhealthyBecause":
+		return ec.fieldContext_Instance_unhealthyBecause(ctx, field)
 	case "desired":
 		return ec.fieldContext_Instance_desired(ctx, field)
 	case "generation":
@@ -3346,6 +3709,10 @@ func (ec *executionContext) childFields_Node(ctx context.Context, field graphql.
 		return ec.fieldContext_Node_status(ctx, field)
 	case "statusReason":
 		return ec.fieldContext_Node_statusReason(ctx, field)
+	case "statusSince":
+		return ec.fieldContext_Node_statusSince(ctx, field)
+	case "unhealthyBecause":
+		return ec.fieldContext_Node_unhealthyBecause(ctx, field)
 	case "schedulable":
 		return ec.fieldContext_Node_schedulable(ctx, field)
 	case "labels":
@@ -3456,6 +3823,16 @@ func (ec *executionContext) childFields_RegisterNodePayload(ctx context.Context,
 		return ec.fieldContext_RegisterNodePayload_revision(ctx, field)
 	}
 	return nil, fmt.Errorf("no field named %q was found under type RegisterNodePayload", field.Name)
+}
+
+func (ec *executionContext) childFields_ReleaseBrakePayload(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+	switch field.Name {
+	case "brake":
+		return ec.fieldContext_ReleaseBrakePayload_brake(ctx, field)
+	case "revision":
+		return ec.fieldContext_ReleaseBrakePayload_revision(ctx, field)
+	}
+	return nil, fmt.Errorf("no field named %q was found under type ReleaseBrakePayload", field.Name)
 }
 
 func (ec *executionContext) childFields_RemoveNodePayload(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
@@ -3724,6 +4101,20 @@ func (ec *executionContext) field_Mutation_cordonNode_args(ctx context.Context, 
 	return args, nil
 }
 
+func (ec *executionContext) field_Mutation_forgetNode_args(ctx context.Context, rawArgs map[string]any) (map[string]any, error) {
+	var err error
+	args := map[string]any{}
+	arg0, err := graphql.ProcessArgField(ctx, rawArgs, "input",
+		func(ctx context.Context, v any) (ForgetNodeInput, error) {
+			return ec.unmarshalNForgetNodeInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐForgetNodeInput(ctx, v)
+		})
+	if err != nil {
+		return nil, err
+	}
+	args["input"] = arg0
+	return args, nil
+}
+
 func (ec *executionContext) field_Mutation_heartbeat_args(ctx context.Context, rawArgs map[string]any) (map[string]any, error) {
 	var err error
 	args := map[string]any{}
@@ -3758,6 +4149,20 @@ func (ec *executionContext) field_Mutation_registerNode_args(ctx context.Context
 	arg0, err := graphql.ProcessArgField(ctx, rawArgs, "input",
 		func(ctx context.Context, v any) (muster.RegisterNodeInput, error) {
 			return ec.unmarshalNRegisterNodeInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚐRegisterNodeInput(ctx, v)
+		})
+	if err != nil {
+		return nil, err
+	}
+	args["input"] = arg0
+	return args, nil
+}
+
+func (ec *executionContext) field_Mutation_releaseBrake_args(ctx context.Context, rawArgs map[string]any) (map[string]any, error) {
+	var err error
+	args := map[string]any{}
+	arg0, err := graphql.ProcessArgField(ctx, rawArgs, "input",
+		func(ctx context.Context, v any) (ReleaseBrakeInput, error) {
+			return ec.unmarshalNReleaseBrakeInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐReleaseBrakeInput(ctx, v)
 		})
 	if err != nil {
 		return nil, err
@@ -4595,6 +5000,98 @@ func (ec *executionContext) fieldContext_Assignments_instances(_ context.Context
 	return fc, nil
 }
 
+func (ec *executionContext) _Brake_state(ctx context.Context, field graphql.CollectedField, obj *muster.Condition) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Brake_state(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Status, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v muster.ConditionStatus) graphql.Marshaler {
+			return ec.marshalNConditionStatus2githubᚗcomᚋmusterᚑcloudᚋmusterᚐConditionStatus(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Brake_state(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Brake", field, false, false, "ConditionStatus")
+}
+
+func (ec *executionContext) _Brake_reason(ctx context.Context, field graphql.CollectedField, obj *muster.Condition) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Brake_reason(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Reason, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Brake_reason(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Brake", field, false, false, "String")
+}
+
+func (ec *executionContext) _Brake_since(ctx context.Context, field graphql.CollectedField, obj *muster.Condition) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Brake_since(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Since, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v time.Time) graphql.Marshaler {
+			return ec.marshalOTime2timeᚐTime(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Brake_since(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Brake", field, false, false, "Time")
+}
+
+func (ec *executionContext) _Brake_releasesAt(ctx context.Context, field graphql.CollectedField, obj *muster.Condition) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Brake_releasesAt(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Until, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *time.Time) graphql.Marshaler {
+			return ec.marshalOTime2ᚖtimeᚐTime(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Brake_releasesAt(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Brake", field, false, false, "Time")
+}
+
 func (ec *executionContext) _Capacity_cpuPercent(ctx context.Context, field graphql.CollectedField, obj *muster.Capacity) (ret graphql.Marshaler) {
 	return graphql.ResolveField(
 		ctx,
@@ -4981,6 +5478,38 @@ func (ec *executionContext) fieldContext_Change_instance(_ context.Context, fiel
 	return fc, nil
 }
 
+func (ec *executionContext) _Change_condition(ctx context.Context, field graphql.CollectedField, obj *muster.Change) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Change_condition(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Condition, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *muster.Condition) graphql.Marshaler {
+			return ec.marshalOCondition2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐCondition(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Change_condition(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "Change",
+		Field:      field,
+		IsMethod:   false,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_Condition(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
 func (ec *executionContext) _ChangeConnection_edges(ctx context.Context, field graphql.CollectedField, obj *muster.ChangeConnection) (ret graphql.Marshaler) {
 	return graphql.ResolveField(
 		ctx,
@@ -5242,6 +5771,38 @@ func (ec *executionContext) fieldContext_ClusterHealth_conditions(_ context.Cont
 	return fc, nil
 }
 
+func (ec *executionContext) _ClusterHealth_brake(ctx context.Context, field graphql.CollectedField, obj *muster.ClusterHealth) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_ClusterHealth_brake(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Brake, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *muster.Condition) graphql.Marshaler {
+			return ec.marshalNBrake2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐCondition(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_ClusterHealth_brake(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "ClusterHealth",
+		Field:      field,
+		IsMethod:   false,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_Brake(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
 func (ec *executionContext) _ClusterHealth_revision(ctx context.Context, field graphql.CollectedField, obj *muster.ClusterHealth) (ret graphql.Marshaler) {
 	return graphql.ResolveField(
 		ctx,
@@ -5277,15 +5838,38 @@ func (ec *executionContext) _Condition_name(ctx context.Context, field graphql.C
 			return obj.Name, nil
 		},
 		nil,
-		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
-			return ec.marshalNString2string(ctx, selections, v)
+		func(ctx context.Context, selections ast.SelectionSet, v muster.ConditionName) graphql.Marshaler {
+			return ec.marshalNConditionName2githubᚗcomᚋmusterᚑcloudᚋmusterᚐConditionName(ctx, selections, v)
 		},
 		true,
 		true,
 	)
 }
 func (ec *executionContext) fieldContext_Condition_name(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
-	return graphql.NewScalarFieldContext("Condition", field, false, false, "String")
+	return graphql.NewScalarFieldContext("Condition", field, false, false, "ConditionName")
+}
+
+func (ec *executionContext) _Condition_status(ctx context.Context, field graphql.CollectedField, obj *muster.Condition) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Condition_status(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Status, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v muster.ConditionStatus) graphql.Marshaler {
+			return ec.marshalNConditionStatus2githubᚗcomᚋmusterᚑcloudᚋmusterᚐConditionStatus(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Condition_status(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Condition", field, false, false, "ConditionStatus")
 }
 
 func (ec *executionContext) _Condition_reason(ctx context.Context, field graphql.CollectedField, obj *muster.Condition) (ret graphql.Marshaler) {
@@ -5331,6 +5915,29 @@ func (ec *executionContext) _Condition_since(ctx context.Context, field graphql.
 	)
 }
 func (ec *executionContext) fieldContext_Condition_since(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Condition", field, false, false, "Time")
+}
+
+func (ec *executionContext) _Condition_until(ctx context.Context, field graphql.CollectedField, obj *muster.Condition) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Condition_until(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Until, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *time.Time) graphql.Marshaler {
+			return ec.marshalOTime2ᚖtimeᚐTime(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Condition_until(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
 	return graphql.NewScalarFieldContext("Condition", field, false, false, "Time")
 }
 
@@ -5387,6 +5994,199 @@ func (ec *executionContext) _CordonNodePayload_revision(ctx context.Context, fie
 }
 func (ec *executionContext) fieldContext_CordonNodePayload_revision(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
 	return graphql.NewScalarFieldContext("CordonNodePayload", field, false, false, "Int64")
+}
+
+func (ec *executionContext) _Evidence_reason(ctx context.Context, field graphql.CollectedField, obj *muster.Evidence) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Evidence_reason(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Reason, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Evidence_reason(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Evidence", field, false, false, "String")
+}
+
+func (ec *executionContext) _Evidence_lastBeat(ctx context.Context, field graphql.CollectedField, obj *muster.Evidence) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Evidence_lastBeat(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.LastBeat, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *time.Time) graphql.Marshaler {
+			return ec.marshalOTime2ᚖtimeᚐTime(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Evidence_lastBeat(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Evidence", field, false, false, "Time")
+}
+
+func (ec *executionContext) _Evidence_silence(ctx context.Context, field graphql.CollectedField, obj *muster.Evidence) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Evidence_silence(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Silence, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *time.Duration) graphql.Marshaler {
+			return ec.marshalODuration2ᚖtimeᚐDuration(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Evidence_silence(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Evidence", field, false, false, "Duration")
+}
+
+func (ec *executionContext) _Evidence_missedBeats(ctx context.Context, field graphql.CollectedField, obj *muster.Evidence) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Evidence_missedBeats(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.MissedBeats, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *int) graphql.Marshaler {
+			return ec.marshalOInt2ᚖint(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Evidence_missedBeats(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Evidence", field, false, false, "Int")
+}
+
+func (ec *executionContext) _Evidence_clockSkew(ctx context.Context, field graphql.CollectedField, obj *muster.Evidence) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Evidence_clockSkew(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.ClockSkew, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *time.Duration) graphql.Marshaler {
+			return ec.marshalODuration2ᚖtimeᚐDuration(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Evidence_clockSkew(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Evidence", field, false, false, "Duration")
+}
+
+func (ec *executionContext) _Evidence_exitCode(ctx context.Context, field graphql.CollectedField, obj *muster.Evidence) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Evidence_exitCode(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.ExitCode, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *int) graphql.Marshaler {
+			return ec.marshalOInt2ᚖint(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Evidence_exitCode(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Evidence", field, false, false, "Int")
+}
+
+func (ec *executionContext) _ForgetNodePayload_node(ctx context.Context, field graphql.CollectedField, obj *ForgetNodePayload) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_ForgetNodePayload_node(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Node, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *muster.Node) graphql.Marshaler {
+			return ec.marshalONode2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐNode(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_ForgetNodePayload_node(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "ForgetNodePayload",
+		Field:      field,
+		IsMethod:   false,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_Node(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _ForgetNodePayload_revision(ctx context.Context, field graphql.CollectedField, obj *ForgetNodePayload) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_ForgetNodePayload_revision(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Revision, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v int64) graphql.Marshaler {
+			return ec.marshalNInt642int64(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_ForgetNodePayload_revision(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("ForgetNodePayload", field, false, false, "Int64")
 }
 
 func (ec *executionContext) _HealthChange_type(ctx context.Context, field graphql.CollectedField, obj *muster.Event) (ret graphql.Marshaler) {
@@ -5701,6 +6501,38 @@ func (ec *executionContext) fieldContext_HealthChange_instance(_ context.Context
 		IsResolver: false,
 		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
 			return ec.childFields_Instance(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _HealthChange_condition(ctx context.Context, field graphql.CollectedField, obj *muster.Event) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_HealthChange_condition(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Condition, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *muster.Condition) graphql.Marshaler {
+			return ec.marshalOCondition2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐCondition(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_HealthChange_condition(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "HealthChange",
+		Field:      field,
+		IsMethod:   false,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_Condition(ctx, field)
 		},
 	}
 	return fc, nil
@@ -6081,6 +6913,38 @@ func (ec *executionContext) _Instance_statusReason(ctx context.Context, field gr
 }
 func (ec *executionContext) fieldContext_Instance_statusReason(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
 	return graphql.NewScalarFieldContext("Instance", field, false, false, "String")
+}
+
+func (ec *executionContext) _Instance_unhealthyBecause(ctx context.Context, field graphql.CollectedField, obj *muster.Instance) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Instance_unhealthyBecause(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return ec.Resolvers.Instance().UnhealthyBecause(ctx, obj)
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *muster.Evidence) graphql.Marshaler {
+			return ec.marshalOEvidence2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐEvidence(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Instance_unhealthyBecause(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "Instance",
+		Field:      field,
+		IsMethod:   true,
+		IsResolver: true,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_Evidence(ctx, field)
+		},
+	}
+	return fc, nil
 }
 
 func (ec *executionContext) _Instance_desired(ctx context.Context, field graphql.CollectedField, obj *muster.Instance) (ret graphql.Marshaler) {
@@ -7326,6 +8190,130 @@ func (ec *executionContext) fieldContext_Mutation_removeNode(ctx context.Context
 	return fc, nil
 }
 
+func (ec *executionContext) _Mutation_forgetNode(ctx context.Context, field graphql.CollectedField) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Mutation_forgetNode(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			fc := graphql.GetFieldContext(ctx)
+			return ec.Resolvers.Mutation().ForgetNode(ctx, fc.Args["input"].(ForgetNodeInput))
+		},
+		func(ctx context.Context, next graphql.Resolver) graphql.Resolver {
+			directive0 := next
+
+			directive1 := func(ctx context.Context) (any, error) {
+				requires, err := ec.unmarshalNRole2githubᚗcomᚋmusterᚑcloudᚋmusterᚐRole(ctx, "OPERATOR")
+				if err != nil {
+					var zeroVal *ForgetNodePayload
+					return zeroVal, err
+				}
+				if ec.Directives.Auth == nil {
+					var zeroVal *ForgetNodePayload
+					return zeroVal, errors.New("directive auth is not implemented")
+				}
+				return ec.Directives.Auth(ctx, nil, directive0, requires)
+			}
+
+			next = directive1
+			return next
+		},
+		func(ctx context.Context, selections ast.SelectionSet, v *ForgetNodePayload) graphql.Marshaler {
+			return ec.marshalOForgetNodePayload2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐForgetNodePayload(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Mutation_forgetNode(ctx context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "Mutation",
+		Field:      field,
+		IsMethod:   true,
+		IsResolver: true,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_ForgetNodePayload(ctx, field)
+		},
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			err = ec.Recover(ctx, r)
+			ec.Error(ctx, err)
+		}
+	}()
+	ctx = graphql.WithFieldContext(ctx, fc)
+	if fc.Args, err = ec.field_Mutation_forgetNode_args(ctx, field.ArgumentMap(ec.Variables)); err != nil {
+		ec.Error(ctx, err)
+		return fc, err
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _Mutation_releaseBrake(ctx context.Context, field graphql.CollectedField) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Mutation_releaseBrake(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			fc := graphql.GetFieldContext(ctx)
+			return ec.Resolvers.Mutation().ReleaseBrake(ctx, fc.Args["input"].(ReleaseBrakeInput))
+		},
+		func(ctx context.Context, next graphql.Resolver) graphql.Resolver {
+			directive0 := next
+
+			directive1 := func(ctx context.Context) (any, error) {
+				requires, err := ec.unmarshalNRole2githubᚗcomᚋmusterᚑcloudᚋmusterᚐRole(ctx, "OPERATOR")
+				if err != nil {
+					var zeroVal *ReleaseBrakePayload
+					return zeroVal, err
+				}
+				if ec.Directives.Auth == nil {
+					var zeroVal *ReleaseBrakePayload
+					return zeroVal, errors.New("directive auth is not implemented")
+				}
+				return ec.Directives.Auth(ctx, nil, directive0, requires)
+			}
+
+			next = directive1
+			return next
+		},
+		func(ctx context.Context, selections ast.SelectionSet, v *ReleaseBrakePayload) graphql.Marshaler {
+			return ec.marshalOReleaseBrakePayload2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐReleaseBrakePayload(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Mutation_releaseBrake(ctx context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "Mutation",
+		Field:      field,
+		IsMethod:   true,
+		IsResolver: true,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_ReleaseBrakePayload(ctx, field)
+		},
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			err = ec.Recover(ctx, r)
+			ec.Error(ctx, err)
+		}
+	}()
+	ctx = graphql.WithFieldContext(ctx, fc)
+	if fc.Args, err = ec.field_Mutation_releaseBrake_args(ctx, field.ArgumentMap(ec.Variables)); err != nil {
+		ec.Error(ctx, err)
+		return fc, err
+	}
+	return fc, nil
+}
+
 func (ec *executionContext) _Mutation_launchInstance(ctx context.Context, field graphql.CollectedField) (ret graphql.Marshaler) {
 	return graphql.ResolveField(
 		ctx,
@@ -7864,6 +8852,61 @@ func (ec *executionContext) _Node_statusReason(ctx context.Context, field graphq
 }
 func (ec *executionContext) fieldContext_Node_statusReason(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
 	return graphql.NewScalarFieldContext("Node", field, false, false, "String")
+}
+
+func (ec *executionContext) _Node_statusSince(ctx context.Context, field graphql.CollectedField, obj *muster.Node) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Node_statusSince(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.StatusSince, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v time.Time) graphql.Marshaler {
+			return ec.marshalNTime2timeᚐTime(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Node_statusSince(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Node", field, false, false, "Time")
+}
+
+func (ec *executionContext) _Node_unhealthyBecause(ctx context.Context, field graphql.CollectedField, obj *muster.Node) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Node_unhealthyBecause(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return ec.Resolvers.Node().UnhealthyBecause(ctx, obj)
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *muster.Evidence) graphql.Marshaler {
+			return ec.marshalOEvidence2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐEvidence(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Node_unhealthyBecause(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "Node",
+		Field:      field,
+		IsMethod:   true,
+		IsResolver: true,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_Evidence(ctx, field)
+		},
+	}
+	return fc, nil
 }
 
 func (ec *executionContext) _Node_schedulable(ctx context.Context, field graphql.CollectedField, obj *muster.Node) (ret graphql.Marshaler) {
@@ -9473,6 +10516,61 @@ func (ec *executionContext) _RegisterNodePayload_revision(ctx context.Context, f
 }
 func (ec *executionContext) fieldContext_RegisterNodePayload_revision(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
 	return graphql.NewScalarFieldContext("RegisterNodePayload", field, false, false, "Int64")
+}
+
+func (ec *executionContext) _ReleaseBrakePayload_brake(ctx context.Context, field graphql.CollectedField, obj *ReleaseBrakePayload) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_ReleaseBrakePayload_brake(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Brake, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *muster.Condition) graphql.Marshaler {
+			return ec.marshalOBrake2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐCondition(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_ReleaseBrakePayload_brake(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "ReleaseBrakePayload",
+		Field:      field,
+		IsMethod:   false,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_Brake(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _ReleaseBrakePayload_revision(ctx context.Context, field graphql.CollectedField, obj *ReleaseBrakePayload) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_ReleaseBrakePayload_revision(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Revision, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v int64) graphql.Marshaler {
+			return ec.marshalNInt642int64(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_ReleaseBrakePayload_revision(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("ReleaseBrakePayload", field, false, false, "Int64")
 }
 
 func (ec *executionContext) _RemoveNodePayload_node(ctx context.Context, field graphql.CollectedField, obj *RemoveNodePayload) (ret graphql.Marshaler) {
@@ -11462,6 +12560,48 @@ func UnmarshalCordonNodeInput(ctx context.Context, raw any) (CordonNodeInput, er
 	return out, err
 }
 
+func (ec *executionContext) unmarshalInputForgetNodeInput(ctx context.Context, obj any) (ForgetNodeInput, error) {
+	var it ForgetNodeInput
+	if obj == nil {
+		return it, nil
+	}
+
+	asMap := map[string]any{}
+	for k, v := range obj.(map[string]any) {
+		asMap[k] = v
+	}
+
+	fieldsInOrder := [...]string{"id"}
+	for _, k := range fieldsInOrder {
+		v, ok := asMap[k]
+		if !ok {
+			continue
+		}
+		switch k {
+		case "id":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("id"))
+			data, err := ec.unmarshalNID2string(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.ID = data
+		}
+	}
+	return it, nil
+}
+
+// UnmarshalForgetNodeInput unmarshals raw into the ForgetNodeInput input type, using the
+// unmarshaler bound to ctx's request. Call it from a resolver to decode an input
+// object that was not passed as a field argument.
+//
+// ctx must come from a gqlgen request; outside one there is no unmarshaler to use
+// and the returned error says so.
+func UnmarshalForgetNodeInput(ctx context.Context, raw any) (ForgetNodeInput, error) {
+	var out ForgetNodeInput
+	err := graphql.UnmarshalNamedInputFromContext(ctx, "ForgetNodeInput", raw, &out)
+	return out, err
+}
+
 func (ec *executionContext) unmarshalInputHealthFilter(ctx context.Context, obj any) (muster.HealthFilter, error) {
 	var it muster.HealthFilter
 	if obj == nil {
@@ -11529,7 +12669,7 @@ func (ec *executionContext) unmarshalInputHeartbeatInput(ctx context.Context, ob
 		asMap[k] = v
 	}
 
-	fieldsInOrder := [...]string{"uid", "incarnation"}
+	fieldsInOrder := [...]string{"uid", "incarnation", "sentAt"}
 	for _, k := range fieldsInOrder {
 		v, ok := asMap[k]
 		if !ok {
@@ -11550,6 +12690,13 @@ func (ec *executionContext) unmarshalInputHeartbeatInput(ctx context.Context, ob
 				return it, err
 			}
 			it.Incarnation = data
+		case "sentAt":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("sentAt"))
+			data, err := ec.unmarshalOTime2ᚖtimeᚐTime(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.SentAt = data
 		}
 	}
 	return it, nil
@@ -12133,6 +13280,52 @@ func UnmarshalRegisterNodeInput(ctx context.Context, raw any) (muster.RegisterNo
 	return out, err
 }
 
+func (ec *executionContext) unmarshalInputReleaseBrakeInput(ctx context.Context, obj any) (ReleaseBrakeInput, error) {
+	var it ReleaseBrakeInput
+	if obj == nil {
+		return it, nil
+	}
+
+	asMap := map[string]any{}
+	for k, v := range obj.(map[string]any) {
+		asMap[k] = v
+	}
+
+	if _, present := asMap["reason"]; !present {
+		asMap["reason"] = ""
+	}
+
+	fieldsInOrder := [...]string{"reason"}
+	for _, k := range fieldsInOrder {
+		v, ok := asMap[k]
+		if !ok {
+			continue
+		}
+		switch k {
+		case "reason":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("reason"))
+			data, err := ec.unmarshalOString2ᚖstring(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Reason = data
+		}
+	}
+	return it, nil
+}
+
+// UnmarshalReleaseBrakeInput unmarshals raw into the ReleaseBrakeInput input type, using the
+// unmarshaler bound to ctx's request. Call it from a resolver to decode an input
+// object that was not passed as a field argument.
+//
+// ctx must come from a gqlgen request; outside one there is no unmarshaler to use
+// and the returned error says so.
+func UnmarshalReleaseBrakeInput(ctx context.Context, raw any) (ReleaseBrakeInput, error) {
+	var out ReleaseBrakeInput
+	err := graphql.UnmarshalNamedInputFromContext(ctx, "ReleaseBrakeInput", raw, &out)
+	return out, err
+}
+
 func (ec *executionContext) unmarshalInputRemoveNodeInput(ctx context.Context, obj any) (RemoveNodeInput, error) {
 	var it RemoveNodeInput
 	if obj == nil {
@@ -12613,6 +13806,54 @@ func (ec *executionContext) _Assignments(ctx context.Context, sel ast.SelectionS
 	return out
 }
 
+var brakeImplementors = []string{"Brake"}
+
+func (ec *executionContext) _Brake(ctx context.Context, sel ast.SelectionSet, obj *muster.Condition) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, brakeImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("Brake")
+		case "state":
+			out.Values[i] = ec._Brake_state(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "reason":
+			out.Values[i] = ec._Brake_reason(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "since":
+			out.Values[i] = ec._Brake_since(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		case "releasesAt":
+			out.Values[i] = ec._Brake_releasesAt(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
 var capacityImplementors = []string{"Capacity"}
 
 func (ec *executionContext) _Capacity(ctx context.Context, sel ast.SelectionSet, obj *muster.Capacity) graphql.Marshaler {
@@ -12729,6 +13970,11 @@ func (ec *executionContext) _Change(ctx context.Context, sel ast.SelectionSet, o
 			}
 		case "instance":
 			out.Values[i] = ec._Change_instance(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		case "condition":
+			out.Values[i] = ec._Change_condition(ctx, field, obj)
 			if out.Values[i] == graphql.RequiredNull {
 				out.Invalids++
 			}
@@ -12861,6 +14107,11 @@ func (ec *executionContext) _ClusterHealth(ctx context.Context, sel ast.Selectio
 			if out.Values[i] == graphql.Null {
 				out.Invalids++
 			}
+		case "brake":
+			out.Values[i] = ec._ClusterHealth_brake(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
 		case "revision":
 			out.Values[i] = ec._ClusterHealth_revision(ctx, field, obj)
 			if out.Values[i] == graphql.Null {
@@ -12899,6 +14150,11 @@ func (ec *executionContext) _Condition(ctx context.Context, sel ast.SelectionSet
 			if out.Values[i] == graphql.Null {
 				out.Invalids++
 			}
+		case "status":
+			out.Values[i] = ec._Condition_status(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
 		case "reason":
 			out.Values[i] = ec._Condition_reason(ctx, field, obj)
 			if out.Values[i] == graphql.Null {
@@ -12907,6 +14163,11 @@ func (ec *executionContext) _Condition(ctx context.Context, sel ast.SelectionSet
 		case "since":
 			out.Values[i] = ec._Condition_since(ctx, field, obj)
 			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "until":
+			out.Values[i] = ec._Condition_until(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
 				out.Invalids++
 			}
 		default:
@@ -12944,6 +14205,102 @@ func (ec *executionContext) _CordonNodePayload(ctx context.Context, sel ast.Sele
 			}
 		case "revision":
 			out.Values[i] = ec._CordonNodePayload_revision(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
+var evidenceImplementors = []string{"Evidence"}
+
+func (ec *executionContext) _Evidence(ctx context.Context, sel ast.SelectionSet, obj *muster.Evidence) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, evidenceImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("Evidence")
+		case "reason":
+			out.Values[i] = ec._Evidence_reason(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "lastBeat":
+			out.Values[i] = ec._Evidence_lastBeat(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		case "silence":
+			out.Values[i] = ec._Evidence_silence(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		case "missedBeats":
+			out.Values[i] = ec._Evidence_missedBeats(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		case "clockSkew":
+			out.Values[i] = ec._Evidence_clockSkew(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		case "exitCode":
+			out.Values[i] = ec._Evidence_exitCode(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
+var forgetNodePayloadImplementors = []string{"ForgetNodePayload"}
+
+func (ec *executionContext) _ForgetNodePayload(ctx context.Context, sel ast.SelectionSet, obj *ForgetNodePayload) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, forgetNodePayloadImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("ForgetNodePayload")
+		case "node":
+			out.Values[i] = ec._ForgetNodePayload_node(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		case "revision":
+			out.Values[i] = ec._ForgetNodePayload_revision(ctx, field, obj)
 			if out.Values[i] == graphql.Null {
 				out.Invalids++
 			}
@@ -13037,6 +14394,11 @@ func (ec *executionContext) _HealthChange(ctx context.Context, sel ast.Selection
 			}
 		case "instance":
 			out.Values[i] = ec._HealthChange_instance(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		case "condition":
+			out.Values[i] = ec._HealthChange_condition(ctx, field, obj)
 			if out.Values[i] == graphql.RequiredNull {
 				out.Invalids++
 			}
@@ -13177,6 +14539,12 @@ func (ec *executionContext) _Instance(ctx context.Context, sel ast.SelectionSet,
 			if out.Values[i] == graphql.Null {
 				atomic.AddUint32(&out.Invalids, 1)
 			}
+		case "unhealthyBecause":
+			out.ResolveConcurrently(ec.OperationContext, &deferred, i,
+				true, false,
+				func(ctx context.Context) graphql.Marshaler {
+					return ec._Instance_unhealthyBecause(ctx, field, obj)
+				})
 		case "desired":
 			out.Values[i] = ec._Instance_desired(ctx, field, obj)
 			if out.Values[i] == graphql.Null {
@@ -13571,6 +14939,20 @@ func (ec *executionContext) _Mutation(ctx context.Context, sel ast.SelectionSet)
 			if out.Values[i] == graphql.RequiredNull {
 				out.Invalids++
 			}
+		case "forgetNode":
+			out.Values[i] = ec.OperationContext.RootResolverMiddleware(innerCtx, func(ctx context.Context) (res graphql.Marshaler) {
+				return ec._Mutation_forgetNode(ctx, field)
+			})
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		case "releaseBrake":
+			out.Values[i] = ec.OperationContext.RootResolverMiddleware(innerCtx, func(ctx context.Context) (res graphql.Marshaler) {
+				return ec._Mutation_releaseBrake(ctx, field)
+			})
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
 		case "launchInstance":
 			out.Values[i] = ec.OperationContext.RootResolverMiddleware(innerCtx, func(ctx context.Context) (res graphql.Marshaler) {
 				return ec._Mutation_launchInstance(ctx, field)
@@ -13684,6 +15066,17 @@ func (ec *executionContext) _Node(ctx context.Context, sel ast.SelectionSet, obj
 			if out.Values[i] == graphql.Null {
 				atomic.AddUint32(&out.Invalids, 1)
 			}
+		case "statusSince":
+			out.Values[i] = ec._Node_statusSince(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "unhealthyBecause":
+			out.ResolveConcurrently(ec.OperationContext, &deferred, i,
+				true, false,
+				func(ctx context.Context) graphql.Marshaler {
+					return ec._Node_unhealthyBecause(ctx, field, obj)
+				})
 		case "schedulable":
 			out.Values[i] = ec._Node_schedulable(ctx, field, obj)
 			if out.Values[i] == graphql.Null {
@@ -14126,6 +15519,44 @@ func (ec *executionContext) _RegisterNodePayload(ctx context.Context, sel ast.Se
 			}
 		case "revision":
 			out.Values[i] = ec._RegisterNodePayload_revision(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
+var releaseBrakePayloadImplementors = []string{"ReleaseBrakePayload"}
+
+func (ec *executionContext) _ReleaseBrakePayload(ctx context.Context, sel ast.SelectionSet, obj *ReleaseBrakePayload) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, releaseBrakePayloadImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("ReleaseBrakePayload")
+		case "brake":
+			out.Values[i] = ec._ReleaseBrakePayload_brake(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		case "revision":
+			out.Values[i] = ec._ReleaseBrakePayload_revision(ctx, field, obj)
 			if out.Values[i] == graphql.Null {
 				out.Invalids++
 			}
@@ -14957,6 +16388,14 @@ func (ec *executionContext) marshalNBoolean2bool(ctx context.Context, sel ast.Se
 	return res
 }
 
+func (ec *executionContext) marshalNBrake2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐCondition(ctx context.Context, sel ast.SelectionSet, v *muster.Condition) graphql.Marshaler {
+	if v == nil {
+		graphql.AddInvalidNullError(ctx, "Brake!")
+		return graphql.Null
+	}
+	return ec._Brake(ctx, sel, v)
+}
+
 func (ec *executionContext) marshalNCapacity2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐCapacity(ctx context.Context, sel ast.SelectionSet, v *muster.Capacity) graphql.Marshaler {
 	if v == nil {
 		graphql.AddInvalidNullError(ctx, "Capacity!")
@@ -15052,6 +16491,36 @@ func (ec *executionContext) marshalNCondition2ᚖgithubᚗcomᚋmusterᚑcloud�
 	return ec._Condition(ctx, sel, v)
 }
 
+func (ec *executionContext) unmarshalNConditionName2githubᚗcomᚋmusterᚑcloudᚋmusterᚐConditionName(ctx context.Context, v any) (muster.ConditionName, error) {
+	tmp, err := graphql.UnmarshalString(v)
+	res := muster.ConditionName(tmp)
+	return res, graphql.ErrorOnPath(ctx, err)
+}
+
+func (ec *executionContext) marshalNConditionName2githubᚗcomᚋmusterᚑcloudᚋmusterᚐConditionName(ctx context.Context, sel ast.SelectionSet, v muster.ConditionName) graphql.Marshaler {
+	_ = sel
+	res := graphql.MarshalString(string(v))
+	if res == graphql.Null {
+		graphql.AddInvalidNullFromMarshaler(ctx, "ConditionName!")
+	}
+	return res
+}
+
+func (ec *executionContext) unmarshalNConditionStatus2githubᚗcomᚋmusterᚑcloudᚋmusterᚐConditionStatus(ctx context.Context, v any) (muster.ConditionStatus, error) {
+	tmp, err := graphql.UnmarshalString(v)
+	res := muster.ConditionStatus(tmp)
+	return res, graphql.ErrorOnPath(ctx, err)
+}
+
+func (ec *executionContext) marshalNConditionStatus2githubᚗcomᚋmusterᚑcloudᚋmusterᚐConditionStatus(ctx context.Context, sel ast.SelectionSet, v muster.ConditionStatus) graphql.Marshaler {
+	_ = sel
+	res := graphql.MarshalString(string(v))
+	if res == graphql.Null {
+		graphql.AddInvalidNullFromMarshaler(ctx, "ConditionStatus!")
+	}
+	return res
+}
+
 func (ec *executionContext) unmarshalNCordonNodeInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐCordonNodeInput(ctx context.Context, v any) (CordonNodeInput, error) {
 	res, err := ec.unmarshalInputCordonNodeInput(ctx, v)
 	return res, graphql.ErrorOnPath(ctx, err)
@@ -15113,6 +16582,11 @@ func (ec *executionContext) marshalNEventType2githubᚗcomᚋmusterᚑcloudᚋmu
 		graphql.AddInvalidNullFromMarshaler(ctx, "EventType!")
 	}
 	return res
+}
+
+func (ec *executionContext) unmarshalNForgetNodeInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐForgetNodeInput(ctx context.Context, v any) (ForgetNodeInput, error) {
+	res, err := ec.unmarshalInputForgetNodeInput(ctx, v)
+	return res, graphql.ErrorOnPath(ctx, err)
 }
 
 func (ec *executionContext) unmarshalNHealthStatus2githubᚗcomᚋmusterᚑcloudᚋmusterᚐHealthStatus(ctx context.Context, v any) (muster.HealthStatus, error) {
@@ -15414,6 +16888,11 @@ func (ec *executionContext) marshalNPageInfo2ᚖgithubᚗcomᚋmusterᚑcloudᚋ
 
 func (ec *executionContext) unmarshalNRegisterNodeInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚐRegisterNodeInput(ctx context.Context, v any) (muster.RegisterNodeInput, error) {
 	res, err := ec.unmarshalInputRegisterNodeInput(ctx, v)
+	return res, graphql.ErrorOnPath(ctx, err)
+}
+
+func (ec *executionContext) unmarshalNReleaseBrakeInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐReleaseBrakeInput(ctx context.Context, v any) (ReleaseBrakeInput, error) {
+	res, err := ec.unmarshalInputReleaseBrakeInput(ctx, v)
 	return res, graphql.ErrorOnPath(ctx, err)
 }
 
@@ -15727,6 +17206,13 @@ func (ec *executionContext) marshalOBoolean2ᚖbool(ctx context.Context, sel ast
 	return res
 }
 
+func (ec *executionContext) marshalOBrake2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐCondition(ctx context.Context, sel ast.SelectionSet, v *muster.Condition) graphql.Marshaler {
+	if v == nil {
+		return graphql.Null
+	}
+	return ec._Brake(ctx, sel, v)
+}
+
 func (ec *executionContext) marshalOChangeConnection2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐChangeConnection(ctx context.Context, sel ast.SelectionSet, v *muster.ChangeConnection) graphql.Marshaler {
 	if v == nil {
 		return graphql.Null
@@ -15790,6 +17276,13 @@ func (ec *executionContext) marshalOClusterHealth2ᚖgithubᚗcomᚋmusterᚑclo
 	return ec._ClusterHealth(ctx, sel, v)
 }
 
+func (ec *executionContext) marshalOCondition2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐCondition(ctx context.Context, sel ast.SelectionSet, v *muster.Condition) graphql.Marshaler {
+	if v == nil {
+		return graphql.Null
+	}
+	return ec._Condition(ctx, sel, v)
+}
+
 func (ec *executionContext) marshalOCordonNodePayload2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐCordonNodePayload(ctx context.Context, sel ast.SelectionSet, v *CordonNodePayload) graphql.Marshaler {
 	if v == nil {
 		return graphql.Null
@@ -15831,6 +17324,20 @@ func (ec *executionContext) marshalODuration2ᚖtimeᚐDuration(ctx context.Cont
 	_ = ctx
 	res := scalar.MarshalDuration(*v)
 	return res
+}
+
+func (ec *executionContext) marshalOEvidence2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐEvidence(ctx context.Context, sel ast.SelectionSet, v *muster.Evidence) graphql.Marshaler {
+	if v == nil {
+		return graphql.Null
+	}
+	return ec._Evidence(ctx, sel, v)
+}
+
+func (ec *executionContext) marshalOForgetNodePayload2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐForgetNodePayload(ctx context.Context, sel ast.SelectionSet, v *ForgetNodePayload) graphql.Marshaler {
+	if v == nil {
+		return graphql.Null
+	}
+	return ec._ForgetNodePayload(ctx, sel, v)
 }
 
 func (ec *executionContext) marshalOHealthChange2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐEvent(ctx context.Context, sel ast.SelectionSet, v *muster.Event) graphql.Marshaler {
@@ -16214,6 +17721,13 @@ func (ec *executionContext) marshalORegisterNodePayload2ᚖgithubᚗcomᚋmuster
 	return ec._RegisterNodePayload(ctx, sel, v)
 }
 
+func (ec *executionContext) marshalOReleaseBrakePayload2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐReleaseBrakePayload(ctx context.Context, sel ast.SelectionSet, v *ReleaseBrakePayload) graphql.Marshaler {
+	if v == nil {
+		return graphql.Null
+	}
+	return ec._ReleaseBrakePayload(ctx, sel, v)
+}
+
 func (ec *executionContext) marshalORemoveNodePayload2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐRemoveNodePayload(ctx context.Context, sel ast.SelectionSet, v *RemoveNodePayload) graphql.Marshaler {
 	if v == nil {
 		return graphql.Null
@@ -16326,6 +17840,18 @@ func (ec *executionContext) marshalOTerminateInstancePayload2ᚖgithubᚗcomᚋm
 		return graphql.Null
 	}
 	return ec._TerminateInstancePayload(ctx, sel, v)
+}
+
+func (ec *executionContext) unmarshalOTime2timeᚐTime(ctx context.Context, v any) (time.Time, error) {
+	res, err := scalar.UnmarshalTime(v)
+	return res, graphql.ErrorOnPath(ctx, err)
+}
+
+func (ec *executionContext) marshalOTime2timeᚐTime(ctx context.Context, sel ast.SelectionSet, v time.Time) graphql.Marshaler {
+	_ = sel
+	_ = ctx
+	res := scalar.MarshalTime(v)
+	return res
 }
 
 func (ec *executionContext) unmarshalOTime2ᚖtimeᚐTime(ctx context.Context, v any) (*time.Time, error) {

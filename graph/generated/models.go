@@ -22,6 +22,20 @@ type CordonNodePayload struct {
 	Revision int64 `json:"revision"`
 }
 
+// Which removed node to forget.
+type ForgetNodeInput struct {
+	// The node's uid, or its id.
+	ID string `json:"id"`
+}
+
+// The forgotten node.
+type ForgetNodePayload struct {
+	// The node as it was.
+	Node *muster.Node `json:"node,omitempty"`
+	// The revision of the commit.
+	Revision int64 `json:"revision"`
+}
+
 // The launched instance.
 type LaunchInstancePayload struct {
 	// The instance.
@@ -46,6 +60,20 @@ type RegisterNodePayload struct {
 	Server *muster.ServerInfo `json:"server,omitempty"`
 	// Of the reported machines, those that the registry knows to be terminated.
 	Remove []string `json:"remove"`
+	// The revision of the commit.
+	Revision int64 `json:"revision"`
+}
+
+// Why the brake is released.
+type ReleaseBrakeInput struct {
+	// Why, for those who look later.
+	Reason *string `json:"reason,omitempty"`
+}
+
+// The released brake.
+type ReleaseBrakePayload struct {
+	// The brake.
+	Brake *muster.Condition `json:"brake,omitempty"`
 	// The revision of the commit.
 	Revision int64 `json:"revision"`
 }

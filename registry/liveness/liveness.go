@@ -12,25 +12,34 @@ const (
 	DefaultInterval       = 10 * time.Second
 	DefaultUnhealthyAfter = 30 * time.Second
 	DefaultPruneAfter     = 5 * time.Minute
+	DefaultBrakeMax       = 30 * time.Minute
 )
+
+// overdueBeats is how many beats a node has to miss to be counted by the brake.
+const overdueBeats = 2
 
 // Options sets the thresholds. The zero value works.
 type Options struct {
 	Interval       time.Duration // how often an agent beats; 0: DefaultInterval
 	UnhealthyAfter time.Duration // silence that makes a node UNHEALTHY; 0: DefaultUnhealthyAfter
 	PruneAfter     time.Duration // silence that prunes it; 0: DefaultPruneAfter
+	BrakeMax       time.Duration // how long the brake holds at most; 0: DefaultBrakeMax
 }
 
 // WithDefaults returns o with its zero fields filled in.
 func (o Options) WithDefaults() Options {
-	if o.Interval <= 0 {
-		o.Interval = DefaultInterval
-	}
-	if o.UnhealthyAfter <= 0 {
-		o.UnhealthyAfter = DefaultUnhealthyAfter
-	}
-	if o.PruneAfter <= 0 {
-		o.PruneAfter = DefaultPruneAfter
+	for _, d := range []struct {
+		field    *time.Duration
+		fallback time.Duration
+	}{
+		{&o.Interval, DefaultInterval},
+		{&o.UnhealthyAfter, DefaultUnhealthyAfter},
+		{&o.PruneAfter, DefaultPruneAfter},
+		{&o.BrakeMax, DefaultBrakeMax},
+	} {
+		if *d.field <= 0 {
+			*d.field = d.fallback
+		}
 	}
 	return o
 }
@@ -47,14 +56,18 @@ func (o Options) Validate() error {
 	return nil
 }
 
-// Observed is a node as a sweep sees it.
+// Observed is a node as a sweep sees it. Spans begin at the end of a grace, if
+// that is later than the beat.
 type Observed struct {
 	Status muster.NodeStatus
-	// Silence is the span since its last beat, or since the server began to
-	// listen when it has not beaten since.
+	// Silence is the span since its last beat.
 	Silence time.Duration
+	// PruneSilence is the span since its last beat or its fresh prune clock, whichever is later.
+	PruneSilence time.Duration
 	// Swept says that an earlier sweep found it UNHEALTHY already.
 	Swept bool
+	// Uncounted says that the brake ended while it was silent: it is left out of the count until it beats.
+	Uncounted bool
 }
 
 // Decision is what a sweep makes of a node: a status and why. Keep means that
@@ -65,15 +78,48 @@ type Decision struct {
 	Reason string
 }
 
-// Decide makes the decision for one node.
-func (o Options) Decide(n Observed) Decision {
+// Decide makes the decision for one node; while the brake holds nobody is pruned.
+func (o Options) Decide(n Observed, brake bool) Decision {
 	switch {
 	case n.Status == muster.Unhealthy && n.Silence < o.UnhealthyAfter:
 		return Decision{Status: muster.Healthy, Reason: "it beats again"}
 	case n.Status == muster.Healthy && n.Silence >= o.UnhealthyAfter:
 		return Decision{Status: muster.Unhealthy, Reason: fmt.Sprintf("no beat for %s", o.UnhealthyAfter)}
-	case n.Status == muster.Unhealthy && n.Swept && n.Silence >= o.PruneAfter:
+	case n.Status == muster.Unhealthy && n.Swept && n.PruneSilence >= o.PruneAfter && !brake:
 		return Decision{Status: muster.Pruned, Reason: fmt.Sprintf("no beat for %s", o.PruneAfter)}
 	}
 	return Decision{Keep: true}
+}
+
+// Expires reports whether a sweep would take the node's word away: it turns
+// UNHEALTHY, or is pruned.
+func (o Options) Expires(n Observed) bool {
+	d := o.Decide(n, false)
+	return !d.Keep && d.Status != muster.Healthy
+}
+
+// Overdue reports whether the brake counts the node as silent.
+func (o Options) Overdue(n Observed) bool { return n.Silence >= overdueBeats*o.Interval }
+
+// Count is how many of the nodes that count are overdue.
+type Count struct{ Overdue, Nodes int }
+
+// Add counts a node.
+func (c *Count) Add(o Options, n Observed) {
+	if n.Uncounted {
+		return
+	}
+	c.Nodes++
+	if o.Overdue(n) {
+		c.Overdue++
+	}
+}
+
+// Brakes reports whether so many are silent that nobody may be pruned: more
+// than half of 3 or more, or both of 2.
+func (c Count) Brakes() bool {
+	if c.Nodes == 2 {
+		return c.Overdue == 2
+	}
+	return c.Nodes >= 3 && 2*c.Overdue > c.Nodes
 }

@@ -142,13 +142,19 @@ func TestStore_KeepsChangesWhole(t *testing.T) {
 	first, last := b.Changes[0], b.Changes[2]
 	last.Previous = &muster.Facets{Labels: muster.Map{"a": "b"}, Role: muster.Compute, Schedulable: true, NodeUID: "n"}
 	last.PreviousStatus, last.Status, last.Deleted = "HEALTHY", "REMOVED", true
+	until := last.At.Add(time.Hour)
+	brake := &muster.Condition{Name: muster.Brake, Status: muster.Holds, Reason: "a test", Since: last.At, Until: &until, Revision: b.To + 1}
+	b.Conditions = []*muster.Condition{brake}
 	b.Changes = append(b.Changes, &muster.Change{
-		Revision: b.To + 1, Batch: b.Tag, At: last.At, Kind: muster.KindCluster, ObjectID: "brake", Status: "HELD",
+		Revision: b.To + 1, Batch: b.Tag, At: last.At, Kind: muster.KindCluster, ObjectID: string(brake.Name), Status: "HOLDS", Condition: brake,
 	})
 	b.To++
 	commit(t, s, b)
 	if first.Object != "" {
 		t.Error("the batch was changed")
+	}
+	if diff := cmp.Diff(b.Conditions, load(t, s).Conditions); diff != "" {
+		t.Errorf("conditions (-written +loaded):\n%s", diff)
 	}
 	got, err := s.ChangesAfter(t.Context(), 0, 10)
 	if err != nil {

@@ -22,7 +22,7 @@ func nodeInUTC(n *muster.Node) *muster.Node {
 		return nil
 	}
 	c := *n
-	c.RegisteredAt, c.LastSeen = c.RegisteredAt.UTC(), c.LastSeen.UTC()
+	c.RegisteredAt, c.LastSeen, c.StatusSince = c.RegisteredAt.UTC(), c.LastSeen.UTC(), c.StatusSince.UTC()
 	return &c
 }
 
@@ -37,6 +37,18 @@ func instanceInUTC(i *muster.Instance) *muster.Instance {
 		}
 	}
 	c.CreatedAt = c.CreatedAt.UTC()
+	return &c
+}
+
+func conditionInUTC(o *muster.Condition) *muster.Condition {
+	if o == nil {
+		return nil
+	}
+	c := *o
+	c.Since = c.Since.UTC()
+	if c.Until != nil {
+		c.Until = new(c.Until.UTC())
+	}
 	return &c
 }
 

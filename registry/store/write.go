@@ -6,6 +6,7 @@ import (
 
 	"gorm.io/gorm"
 	"gorm.io/gorm/clause"
+	"gorm.io/gorm/schema"
 
 	"github.com/muster-cloud/muster"
 )
@@ -31,7 +32,7 @@ func encode(b *muster.Batch) ([]*muster.Change, error) {
 			row.Batch = b.Tag
 		}
 		if row.Object == "" {
-			row.Node, row.Instance = nodeInUTC(row.Node), instanceInUTC(row.Instance)
+			row.Node, row.Instance, row.Condition = nodeInUTC(row.Node), instanceInUTC(row.Instance), conditionInUTC(row.Condition)
 			if err := row.Encode(); err != nil {
 				return nil, err
 			}
@@ -49,7 +50,13 @@ func writeBatch(tx *gorm.DB, b *muster.Batch, changes []*muster.Change) error {
 	if err := upsert(tx, "instances", mapped(b.Instances, instanceInUTC)); err != nil {
 		return err
 	}
-	if err := remove(tx, b.DeletedInstances); err != nil {
+	if err := remove(tx, "id", &muster.Instance{}, b.DeletedInstances); err != nil {
+		return err
+	}
+	if err := remove(tx, "uid", &muster.Node{}, b.DeletedNodes); err != nil {
+		return err
+	}
+	if err := upsert(tx, "conditions", mapped(b.Conditions, conditionInUTC)); err != nil {
 		return err
 	}
 	if err := upsert(tx, "requests", mapped(b.Requests, requestInUTC)); err != nil {
@@ -85,10 +92,11 @@ func insert(tx *gorm.DB, changes []*muster.Change) error {
 	})
 }
 
-func remove(tx *gorm.DB, ids []muster.InstanceID) error {
-	return inChunks(ids, func(chunk []muster.InstanceID) error {
-		if err := tx.Where("id IN ?", chunk).Delete(&muster.Instance{}).Error; err != nil {
-			return fmt.Errorf("delete instances: %w", err)
+// remove deletes rows by their primary key.
+func remove[K ~string](tx *gorm.DB, key string, of schema.Tabler, ids []K) error {
+	return inChunks(ids, func(chunk []K) error {
+		if err := tx.Where(key+" IN ?", chunk).Delete(of).Error; err != nil {
+			return fmt.Errorf("delete from %s: %w", of.TableName(), err)
 		}
 		return nil
 	})

@@ -34,6 +34,7 @@ CREATE TABLE nodes (
     incarnation      integer  NOT NULL,
     status           text     NOT NULL,
     status_reason    text     NOT NULL,
+    status_since     datetime NOT NULL,
     schedulable      boolean  NOT NULL,
     subnet           text     NOT NULL,
     registered_at    datetime NOT NULL,
@@ -73,6 +74,15 @@ CREATE TABLE instances (
     env              text,
     output           text     NOT NULL
 );
+
+CREATE TABLE conditions (
+    name     text PRIMARY KEY,
+    status   text     NOT NULL,
+    reason   text     NOT NULL,
+    since    datetime NOT NULL,
+    until    datetime,
+    revision integer  NOT NULL
+) WITHOUT ROWID;
 
 CREATE TABLE changes (
     revision          integer PRIMARY KEY,

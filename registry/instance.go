@@ -52,7 +52,7 @@ func (v View) resolve(f *muster.InstanceFilter) (*muster.InstanceFilter, error) 
 	if f == nil || f.NodeID == nil {
 		return f, nil
 	}
-	uid, err := v.liveUID(f.NodeID)
+	uid, err := v.uidOf(f.NodeID)
 	if err != nil {
 		return nil, err
 	}

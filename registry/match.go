@@ -59,7 +59,7 @@ func (r *Registry) health(f *muster.HealthFilter) (*healthScope, error) {
 	}
 	h.kinds, h.nodeID = f.Kinds, f.NodeID
 	v := r.View()
-	if _, err := v.liveUID(f.NodeID); err != nil {
+	if _, err := v.uidOf(f.NodeID); err != nil {
 		return nil, err
 	}
 	if f.InstanceID != nil {
@@ -73,7 +73,7 @@ func (r *Registry) health(f *muster.HealthFilter) (*healthScope, error) {
 // node is the node that is asked for, resolved anew each time: who joins later
 // may mean another one by the same name. "" is any.
 func (h *healthScope) node() muster.NodeUID {
-	uid, err := h.registry.View().liveUID(h.nodeID)
+	uid, err := h.registry.View().uidOf(h.nodeID)
 	if err != nil {
 		return goneNode
 	}

@@ -323,19 +323,26 @@ func noNode(id string) *muster.Error {
 	return muster.Errorf(muster.NotFound, "no node %q: see the list of nodes for those there are", id)
 }
 
-// liveUID resolves a filter's node id or uid; a node that is not there matches nothing.
-func (v View) liveUID(id *string) (muster.NodeUID, error) {
+// uidOf resolves a filter's node id or uid: the node of that name that is in the
+// registry, else the one that left it last, so that a filter sees it leave.
+func (v View) uidOf(id *string) (muster.NodeUID, error) {
 	if id == nil {
 		return "", nil
 	}
 	if err := muster.CheckID("nodeId", *id); err != nil {
 		return "", err
 	}
-	if n := v.LiveNode(*id); n != nil {
-		return n.UID, nil
+	var found *muster.Node
+	for n := range rows[*muster.Node](v, tableNode, byName, muster.NodeID(*id)) {
+		if found == nil || n.Live() || !found.Live() && n.Revision > found.Revision {
+			found = n
+		}
 	}
-	if n := v.NodeByUID(muster.NodeUID(*id)); n != nil {
-		return n.UID, nil
+	if found == nil {
+		found = v.NodeByUID(muster.NodeUID(*id))
 	}
-	return "", noNode(*id)
+	if found == nil {
+		return "", noNode(*id)
+	}
+	return found.UID, nil
 }

@@ -81,7 +81,7 @@ func (a *app) root() *cobra.Command {
 	settings(root.PersistentFlags(), func(f *pflag.FlagSet) {
 		f.StringVar(&a.server, "server", client.DefaultURL, "`URL` of the muster server")
 		f.VarP(&a.format, "output", "o", "how results are printed: table, json or yaml")
-		f.DurationVar(&a.timeout, "timeout", 30*time.Second, "how long one call may take; 0: for ever")
+		f.DurationVar(&a.timeout, "timeout", 30*time.Second, "how long one call may take, its retries included")
 		f.BoolVar(&a.noColor, "no-color", false, "never use colour; NO_COLOR does the same")
 	})
 	root.SetFlagErrorFunc(flagError)
@@ -124,13 +124,13 @@ func exactly(n int, what string) cobra.PositionalArgs {
 
 // connect returns a client of the server that the settings name.
 func (a *app) connect() (*client.Client, error) {
+	if a.timeout <= 0 {
+		return nil, usageError("--timeout %s is no time to wait; give one such as 30s", a.timeout)
+	}
 	return client.New(client.Options{URL: a.server, UserAgent: "muster/" + version, Timeout: a.timeout})
 }
 
 // call bounds one call by --timeout.
 func (a *app) call(ctx context.Context) (context.Context, context.CancelFunc) {
-	if a.timeout <= 0 {
-		return context.WithCancel(ctx)
-	}
 	return context.WithTimeout(ctx, a.timeout)
 }

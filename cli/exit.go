@@ -80,7 +80,7 @@ func exitCode(err error) int {
 // more for each node.
 func describe(err error) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "muster: %s\n", oneLine(err.Error()))
+	fmt.Fprintf(&b, "muster: %s\n", oneLine(strings.ReplaceAll(err.Error(), "\n", "; ")))
 	e, ok := errors.AsType[*muster.Error](err)
 	if !ok || e.Code != muster.NoCapacity {
 		return b.String()

@@ -164,6 +164,16 @@ func isTerminal(w io.Writer) bool {
 	return err == nil
 }
 
+// columnsOf is how wide a terminal is; 80 when it does not say.
+func columnsOf(w io.Writer) int {
+	if file, ok := w.(*os.File); ok {
+		if size, err := unix.IoctlGetWinsize(int(file.Fd()), unix.TIOCGWINSZ); err == nil && size.Col > 0 {
+			return int(size.Col)
+		}
+	}
+	return 80
+}
+
 // oneLine makes text safe for one line of a terminal: nothing in it can move the
 // cursor or break the line.
 func oneLine(text string) string { return safe(text, "") }

@@ -77,11 +77,21 @@ func (p *progress) tick(ctx context.Context) {
 func (p *progress) draw() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	_, _ = fmt.Fprintf(p.w, "\r\x1b[K%s (%ds)", p.text, int(time.Since(p.began).Seconds()))
+	text := fmt.Sprintf("%s (%ds)", p.text, int(time.Since(p.began).Seconds()))
+	_, _ = fmt.Fprint(p.w, "\r\x1b[K", cut(text, columnsOf(p.w)-1))
 }
 
 // stop takes the line away again.
 func (p *progress) stop() {
 	p.cancel()
 	<-p.stopped
+}
+
+// cut shortens text to so many characters, since a line that wraps could not be
+// rewritten.
+func cut(text string, most int) string {
+	if runes := []rune(text); len(runes) > most {
+		return string(runes[:max(most, 0)])
+	}
+	return text
 }

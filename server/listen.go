@@ -13,7 +13,7 @@ import (
 )
 
 // listen takes the address, and refuses one off loopback unless insecure.
-func listen(address string, insecure bool) (net.Listener, error) {
+func listen(address string, insecure bool) (*net.TCPListener, error) {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
 		return nil, muster.InvalidField("listen", "%q is not an address; write host:port such as %s", address, DefaultListen)
@@ -31,7 +31,7 @@ func listen(address string, insecure bool) (net.Listener, error) {
 	case err != nil:
 		return nil, muster.Errorf(muster.Invalid, "cannot listen on %s: %w; choose another address with --listen", address, err)
 	}
-	return l, nil
+	return l.(*net.TCPListener), nil
 }
 
 func loopback(host string) bool {
@@ -42,15 +42,15 @@ func loopback(host string) bool {
 // cappedListener answers connections beyond most with 503 and closes them, so
 // that those who are in are never short of file descriptors.
 type cappedListener struct {
-	net.Listener
+	*net.TCPListener
 	most    int64
 	open    atomic.Int64
 	refused atomic.Int64
 	close   func() error
 }
 
-func newCappedListener(l net.Listener, most int) *cappedListener {
-	return &cappedListener{Listener: l, most: int64(most), close: sync.OnceValue(l.Close)}
+func newCappedListener(l *net.TCPListener, most int) *cappedListener {
+	return &cappedListener{TCPListener: l, most: int64(most), close: sync.OnceValue(l.Close)}
 }
 
 // Close stops accepting; every call returns what the first one did.
@@ -62,12 +62,12 @@ const fullAnswer = "HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRet
 // Accept returns the next connection that there is room for.
 func (l *cappedListener) Accept() (net.Conn, error) {
 	for {
-		conn, err := l.Listener.Accept()
+		conn, err := l.AcceptTCP()
 		if err != nil {
 			return nil, err
 		}
 		if l.open.Add(1) <= l.most {
-			return &cappedConn{Conn: conn, release: sync.OnceFunc(func() { l.open.Add(-1) })}, nil
+			return &cappedConn{TCPConn: conn, release: sync.OnceFunc(func() { l.open.Add(-1) })}, nil
 		}
 		l.open.Add(-1)
 		l.refused.Add(1)
@@ -77,14 +77,15 @@ func (l *cappedListener) Accept() (net.Conn, error) {
 	}
 }
 
-// cappedConn gives its place back when it closes.
+// cappedConn gives its place back when it closes. It keeps the abilities of a TCP
+// connection, such as closing one direction.
 type cappedConn struct {
-	net.Conn
+	*net.TCPConn
 	release func()
 }
 
 // Close closes the connection.
 func (c *cappedConn) Close() error {
 	defer c.release()
-	return c.Conn.Close()
+	return c.TCPConn.Close()
 }

@@ -43,9 +43,12 @@ type Server struct {
 	http      *http.Server
 
 	stopping atomic.Bool
-	quit     chan struct{} // closed by Close
-	running  sync.WaitGroup
 	closing  func() error
+	quit     chan struct{} // closed by Close
+
+	mu      sync.Mutex
+	closed  bool
+	running chan struct{} // closed at the end of Run; nil before it
 }
 
 // Open takes the listening address, then the data directory, and loads the
@@ -116,8 +119,11 @@ func (s *Server) Addr() net.Addr { return s.listener.Addr() }
 // Run serves until ctx ends, Close is called or something fails, and then stops
 // in the order that the package's documentation gives. It can run once.
 func (s *Server) Run(ctx context.Context) error {
-	s.running.Add(1)
-	defer s.running.Done()
+	running, err := s.begin()
+	if err != nil {
+		return err
+	}
+	defer close(running)
 	group, failed := errgroup.WithContext(ctx)
 	// The registry outlives ctx: requests in flight still need it.
 	background, stopRegistry := context.WithCancel(context.WithoutCancel(ctx))
@@ -136,6 +142,17 @@ func (s *Server) Run(ctx context.Context) error {
 	s.log.Info("serving", "addr", s.Addr().String(), "data_dir", s.options.DataDir)
 	defer s.log.Info("stopped")
 	return group.Wait()
+}
+
+// begin marks that Run has begun; it must not be after Close, or twice.
+func (s *Server) begin() (running chan struct{}, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || s.running != nil {
+		return nil, fmt.Errorf("run the server: %w", http.ErrServerClosed)
+	}
+	s.running = make(chan struct{})
+	return s.running, nil
 }
 
 func (s *Server) serve() error {
@@ -167,8 +184,14 @@ func (s *Server) drain(ctx context.Context) error {
 func (s *Server) Close() error { return s.closing() }
 
 func (s *Server) close() error {
+	s.mu.Lock()
+	s.closed = true
+	running := s.running
+	s.mu.Unlock()
 	close(s.quit)
-	s.running.Wait()
+	if running != nil {
+		<-running
+	}
 	s.agents.close()
 	err := s.listener.Close()
 	if s.store != nil {
@@ -182,5 +205,8 @@ func (s *Server) ready() error {
 	if s.stopping.Load() {
 		return errors.New("the server is stopping")
 	}
-	return s.registry.Ready()
+	if err := s.registry.Ready(); err != nil {
+		return err
+	}
+	return writable(s.options.DataDir)
 }

@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/muster-cloud/muster"
+	"github.com/muster-cloud/muster/agent"
 	"github.com/muster-cloud/muster/agent/driver"
 )
 
@@ -86,7 +87,7 @@ func (j *judge) Relaunch(ctx context.Context, machine string) (driver.Status, er
 	if j.dead.Load() {
 		return driver.Status{}, errDead
 	}
-	return again{j.Driver}.Relaunch(ctx, machine)
+	return j.Driver.(agent.Relauncher).Relaunch(ctx, machine)
 }
 
 // history is one random run.

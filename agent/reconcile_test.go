@@ -17,96 +17,6 @@ import (
 	"github.com/muster-cloud/muster/agent/driver/drivertest"
 )
 
-func TestAgent_LaunchesOnANudge(t *testing.T) {
-	play(t, func(t *testing.T, w *world) {
-		a := w.start()
-		id := w.cloud.launch()
-		began := time.Now()
-		if status := a.nudge(id, 2, 1); status != 202 {
-			t.Errorf("the nudge was answered with %d", status)
-		}
-		w.want(id, muster.Running)
-		if time.Since(began) != 0 {
-			t.Errorf("it took %s", time.Since(began))
-		}
-		want := driver.Spec{
-			Machine: "k3f9-i-1-1", Disk: "k3f9-i-1", Instance: "i-1", Generation: 1, Epoch: "e1", Hostname: "name-i-1",
-			Image: "minimal", Env: map[string]string{"PASSWORD": secret}, CPUPercent: 25, MemoryMB: 128,
-			Addr: "10.213.7.3/24", Gateway: "10.213.7.1",
-		}
-		m := w.machine("k3f9-i-1-1")
-		if diff := cmp.Diff(want, m.Spec); diff != "" {
-			t.Error(diff)
-		}
-		seen := muster.InstanceReportInput{
-			Machine: "k3f9-i-1-1", Epoch: "e1", ID: "i-1", Generation: 1, Status: muster.Running, PID: &m.PID,
-			Addr: "10.213.7.3", CPULimit: 25, MemLimitMB: 128, BaseImage: "minimal",
-		}
-		if diff := cmp.Diff(seen, w.cloud.seen(id)); diff != "" {
-			t.Error(diff)
-		}
-	})
-}
-
-func TestAgent_HealsALostNudgeByABeat(t *testing.T) {
-	play(t, func(t *testing.T, w *world) {
-		w.start()
-		id := w.cloud.launch()
-		w.want(id, muster.Provisioning)
-		pass(10 * time.Second)
-		w.want(id, muster.Running)
-	})
-}
-
-func TestAgent_ReportsProvisioningWhileItLaunches(t *testing.T) {
-	play(t, func(t *testing.T, w *world) {
-		w.host.OnLaunch(func(ctx context.Context, _ driver.Spec) error { pause(ctx, time.Minute); return nil })
-		a := w.start()
-		ids := []muster.InstanceID{}
-		for range 6 { // more than are launched at once
-			ids = append(ids, w.cloud.launch())
-		}
-		a.nudge(ids[5], 7, 1)
-		report, _ := w.cloud.report()
-		if len(report.Instances) != 6 || report.AppliedRevision != 7 {
-			t.Errorf("of 6 instances %d are in the report that has applied %d", len(report.Instances), report.AppliedRevision)
-		}
-		for _, r := range report.Instances {
-			if r.Status != muster.Provisioning {
-				t.Errorf("%s is reported as %s", r.Machine, r.Status)
-			}
-		}
-		pass(3 * time.Minute)
-		for _, id := range ids {
-			w.want(id, muster.Running)
-		}
-	})
-}
-
-func TestAgent_LaunchesAFewAtOnceAndBeatsMeanwhile(t *testing.T) {
-	play(t, func(t *testing.T, w *world) {
-		var now, most atomic.Int64
-		w.host.OnLaunch(func(ctx context.Context, _ driver.Spec) error {
-			most.Store(max(most.Load(), now.Add(1)))
-			defer now.Add(-1)
-			pause(ctx, time.Minute)
-			return nil
-		})
-		a := w.start()
-		for range 20 {
-			w.cloud.launch()
-		}
-		a.nudge("i-20", 21, 1)
-		pass(5*time.Minute + time.Second)
-		if most.Load() != 4 || now.Load() != 0 {
-			t.Errorf("%d launches ran at once and %d still do", most.Load(), now.Load())
-		}
-		if n := len(w.cloud.times("Heartbeat")); n < 30 || n > 34 {
-			t.Errorf("%d beats in five minutes of launching", n)
-		}
-	})
-}
-
 func TestAgent_LeavesAPayloadThatEndedAlone(t *testing.T) {
 	cases := map[string]struct {
 		command []string
@@ -151,43 +61,6 @@ func TestAgent_ReportsAnEndAtOnce(t *testing.T) {
 		w.want(id, muster.Failed)
 		if time.Since(began) != 0 || w.cloud.seen(id).Reason != "exited with status 3" {
 			t.Errorf("after %s: %+v", time.Since(began), w.cloud.seen(id))
-		}
-	})
-}
-
-func TestAgent_ReportsALaunchThatFailed(t *testing.T) {
-	play(t, func(t *testing.T, w *world) {
-		w.host.OnLaunch(func(context.Context, driver.Spec) error { return errors.New("the host lacks a tool") })
-		a := w.start()
-		id := w.cloud.launch()
-		pass(time.Hour)
-		w.want(id, muster.Failed)
-		if seen := w.cloud.seen(id); seen.Reason != "the host lacks a tool" {
-			t.Errorf("it was reported as %+v", seen)
-		}
-		w.host.OnLaunch(nil)
-		a.stop()
-		a = w.start()
-		pass(time.Hour)
-		w.want(id, muster.Failed) // what failed is not tried again
-		w.cloud.start(id)
-		a.nudge(id, 3, 2)
-		w.want(id, muster.Running)
-		if n := w.host.Launches("k3f9-i-1-2"); n != 1 {
-			t.Errorf("the second generation was launched %d times", n)
-		}
-	})
-}
-
-func TestAgent_ReportsAnImageThatIsNotThere(t *testing.T) {
-	play(t, func(t *testing.T, w *world) {
-		w.start()
-		w.host.SetImages("other")
-		id := w.cloud.launch()
-		pass(15 * time.Second)
-		w.want(id, muster.Failed)
-		if newest, _ := w.cloud.report(); !slices.Equal(newest.Images, []string{"other"}) {
-			t.Errorf("the images were reported as %v", newest.Images)
 		}
 	})
 }
@@ -387,156 +260,11 @@ func TestAgent_RemovesWhatTheRegistryNames(t *testing.T) {
 }
 
 // mute is a driver that tells nothing by itself.
-type mute struct{ driver.Driver }
 
-func (mute) Watch(ctx context.Context) <-chan string {
-	out := make(chan string)
-	context.AfterFunc(ctx, func() { close(out) })
-	return out
-}
-
-func TestAgent_LaunchesWhatVanishedAgain(t *testing.T) {
-	play(t, func(t *testing.T, w *world) {
-		w.wrap = func(d driver.Driver) driver.Driver { return mute{d} }
-		w.start()
-		id := w.cloud.launch()
-		pass(15 * time.Second)
-		if err := drivertest.NewFake(w.host).Remove(t.Context(), "k3f9-i-1-1"); err != nil {
-			t.Fatal(err)
-		}
-		pass(time.Minute)
-		w.want(id, muster.Running)
-		if n := w.host.Launches("k3f9-i-1-1"); n != 2 {
-			t.Errorf("it was launched %d times", n)
-		}
-	})
-}
-
-func TestAgent_AdoptsWhatRuns(t *testing.T) {
-	play(t, func(t *testing.T, w *world) {
-		a := w.start()
-		id := w.cloud.launch()
-		pass(15 * time.Second)
-		pid := w.machine("k3f9-i-1-1").PID
-		a.stop()
-		if a.err != nil {
-			t.Errorf("it ended with %v", a.err)
-		}
-		pass(time.Hour)
-		w.start()
-		pass(15 * time.Second)
-		if m := w.machine("k3f9-i-1-1"); m.PID != pid || w.host.Launches("k3f9-i-1-1") != 1 {
-			t.Errorf("it was not adopted: %+v", m)
-		}
-		w.want(id, muster.Running)
-		if *w.cloud.seen(id).PID != pid {
-			t.Errorf("its PID is reported as %d", *w.cloud.seen(id).PID)
-		}
-		in := w.cloud.registrations()
-		if len(in) != 2 || in[0].Incarnation != 1 || in[1].Incarnation != 2 || *in[1].UID != "n-1" || len(in[1].Instances) != 1 || in[1].AppliedRevision != 0 {
-			t.Errorf("it registered as %+v", in)
-		}
-	})
-}
-
-// again is a driver that can start a machine again.
-type again struct{ driver.Driver }
-
-func (d again) Relaunch(ctx context.Context, machine string) (driver.Status, error) {
-	all, err := d.List(ctx)
-	if err != nil {
-		return driver.Status{}, err
-	}
-	i := slices.IndexFunc(all, func(m driver.Status) bool { return m.Spec.Machine == machine })
-	if err := d.Remove(ctx, machine); err != nil {
-		return driver.Status{}, err
-	}
-	return d.Launch(ctx, all[i].Spec)
-}
-
-func TestAgent_StartsAgainAfterTheHostWasRestarted(t *testing.T) {
-	for _, able := range []bool{true, false} {
-		t.Run(fmt.Sprint("a driver that can: ", able), func(t *testing.T) {
-			play(t, func(t *testing.T, w *world) {
-				if able {
-					w.wrap = func(d driver.Driver) driver.Driver { return again{d} }
-				}
-				a := w.start()
-				runs, ended, stopped, dropped := w.cloud.launch(), w.cloud.launch("exit", "4", "x"), w.cloud.launch(), w.cloud.launch()
-				pass(15 * time.Second)
-				w.cloud.stop(stopped)
-				pass(15 * time.Second)
-				a.stop()
-				w.host.Restart()
-				w.boot = "boot-2"
-				w.cloud.terminate(dropped)
-				w.cloud.with(func() { w.cloud.fail = unavailable("Assignments") })
-				a = w.start()
-				pass(time.Minute)
-				w.want(runs, muster.Running) // not known to have ended for good
-				a.stop()                     // before it could do anything
-				w.cloud.with(func() { w.cloud.fail = nil })
-				a = w.start()
-				pass(time.Minute)
-				w.want(ended, muster.Failed)
-				w.want(stopped, muster.Stopped)
-				w.want(dropped, muster.Terminated)
-				if !able {
-					w.want(runs, muster.Failed)
-					w.cloud.with(func() { w.cloud.fail = unavailable("Assignments") })
-					a.stop()
-					w.start()
-					pass(time.Minute)
-					w.want(runs, muster.Failed)
-					return
-				}
-				w.want(runs, muster.Running)
-				w.host.Exit("k3f9-i-1-1", 0, "") // now by itself
-				pass(time.Minute)
-				w.want(runs, muster.Stopped)
-				for machine, want := range map[string]int{"k3f9-i-1-1": 2, "k3f9-i-2-1": 1, "k3f9-i-3-1": 1} {
-					if n := w.host.Launches(machine); n != want {
-						t.Errorf("%s was launched %d times, want %d", machine, n, want)
-					}
-				}
-			})
-		})
-	}
-}
-
-func TestAgent_FinishesItsLaunchesAtItsEnd(t *testing.T) {
-	play(t, func(t *testing.T, w *world) {
-		w.host.OnLaunch(func(ctx context.Context, _ driver.Spec) error { pause(ctx, 5*time.Second); return ctx.Err() })
-		a := w.start()
-		id := w.cloud.launch()
-		a.nudge(id, 2, 1)
-		began := time.Now()
-		a.stop()
-		if m := w.machine("k3f9-i-1-1"); m == nil || m.State != driver.Running || time.Since(began) != 5*time.Second {
-			t.Errorf("after %s it is %+v", time.Since(began), m)
-		}
-	})
-}
-
-func TestAgent_AbandonsALaunchThatHangsAtItsEnd(t *testing.T) {
-	play(t, func(t *testing.T, w *world) {
-		w.host.OnLaunch(func(ctx context.Context, _ driver.Spec) error { <-ctx.Done(); return ctx.Err() })
-		a := w.start()
-		id := w.cloud.launch()
-		a.nudge(id, 2, 1)
-		began := time.Now()
-		a.stop()
-		if got := w.host.Machines(); len(got) != 0 || time.Since(began) != 10*time.Second || a.err != nil {
-			t.Errorf("after %s there are %v: %v", time.Since(began), got, a.err)
-		}
-		w.host.OnLaunch(nil)
-		w.start()
-		pass(15 * time.Second)
-		w.want(id, muster.Running)
-	})
-}
+// plain is a driver without any optional ability.
 
 // broken is a driver whose removals fail for a while.
+
 type broken struct {
 	driver.Driver
 	left atomic.Int64
@@ -576,6 +304,7 @@ func pause(ctx context.Context, d time.Duration) {
 }
 
 // unavailable fails one call, or all for "".
+
 func unavailable(call string) func(string) error {
 	return func(name string) error {
 		if call == "" || name == call {

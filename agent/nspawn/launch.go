@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/muster-cloud/muster/agent/driver"
+	"github.com/muster-cloud/muster/agent/image"
 )
 
 // Launch makes a machine and returns when its payload runs, or has ended. A launch that ctx ends leaves nothing.
@@ -21,22 +22,11 @@ func (d *Driver) Launch(ctx context.Context, spec driver.Spec) (driver.Status, e
 		return driver.Status{}, err
 	}
 	defer unlock()
-	if err := d.Check(ctx); err != nil {
-		return driver.Status{}, err
-	}
-	img, err := d.images.Find(spec.Image)
+	img, leave, err := d.enter(ctx, spec)
 	if err != nil {
 		return driver.Status{}, err
 	}
-	select {
-	case d.slots <- struct{}{}:
-		defer func() { <-d.slots }()
-	case <-ctx.Done():
-		return driver.Status{}, ctx.Err()
-	}
-	var early sync.WaitGroup
-	defer early.Wait()
-	early.Go(d.launch.hasten)
+	defer leave()
 	lock, predecessor, err := d.claim(spec, img)
 	if err != nil {
 		return driver.Status{}, err
@@ -52,6 +42,28 @@ func (d *Driver) Launch(ctx context.Context, spec driver.Spec) (driver.Status, e
 	}
 	status, _, err := observe(m)
 	return status, err
+}
+
+// enter waits for a launch's turn when the host can run it, and returns its image and what ends the turn.
+func (d *Driver) enter(ctx context.Context, spec driver.Spec) (image.Image, func(), error) {
+	if err := d.Check(ctx); err != nil {
+		return image.Image{}, nil, err
+	}
+	img, err := d.images.Find(spec.Image)
+	if err != nil {
+		return image.Image{}, nil, err
+	}
+	select {
+	case d.slots <- struct{}{}:
+	case <-ctx.Done():
+		return image.Image{}, nil, ctx.Err()
+	}
+	var early sync.WaitGroup
+	early.Go(d.launch.hasten)
+	return img, func() {
+		early.Wait()
+		<-d.slots
+	}, nil
 }
 
 // run starts a machine that is put down and waits for its payload to run or to have ended.

@@ -35,6 +35,19 @@ func (d *Driver) recoverNamed(ctx context.Context, name string) error {
 	return d.recover(d.machine(name))
 }
 
+// settled returns a machine's status once it has a supervisor or has ended. The caller has its turn.
+func (d *Driver) settled(m machine) (driver.Status, error) {
+	status, lost, err := observe(m)
+	if err != nil || !lost {
+		return status, err
+	}
+	if err := d.recover(m); err != nil {
+		return driver.Status{}, err
+	}
+	status, _, err = observe(m)
+	return status, err
+}
+
 // statuses returns the machines as they are, and which of them have lost their supervisor.
 func (d *Driver) statuses() (all []driver.Status, lost []string, err error) {
 	names, err := d.names()

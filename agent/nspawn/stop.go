@@ -27,14 +27,9 @@ func (d *Driver) Stop(ctx context.Context, name string, grace time.Duration) (dr
 		return driver.Status{}, fmt.Errorf("%w: %.80q", driver.ErrNotFound, name)
 	}
 	m := d.machine(name)
-	status, lost, err := observe(m)
+	status, err := d.settled(m)
 	if err != nil || status.State == driver.Exited {
 		return status, err
-	}
-	if lost {
-		if err := d.recover(m); err != nil {
-			return driver.Status{}, err
-		}
 	}
 	if err := d.stop(ctx, m, grace); err != nil {
 		return driver.Status{}, err

@@ -14,6 +14,7 @@ type Commands struct {
 	Exit     func(status int, output string) []string // prints and exits
 	OnTerm   func(status int, output string) []string // prints "ready"; on a graceful stop prints output and exits
 	Write    func(path, text string) []string         // writes a file
+	Append   func(path, text string) []string         // appends a line to a file and prints all of it
 	Read     func(path string) []string               // prints a file
 }
 
@@ -34,8 +35,9 @@ func ShellCommands() Commands {
 		OnTerm: func(status int, output string) []string {
 			return sh("trap 'echo %s; exit %d' TERM; echo ready; %s", output, status, wait)
 		},
-		Write: func(path, text string) []string { return sh("echo %s >%s", text, path) },
-		Read:  func(path string) []string { return sh("cat %s", path) },
+		Write:  func(path, text string) []string { return sh("echo %s >%s", text, path) },
+		Append: func(path, text string) []string { return sh("echo %s >>%s; cat %[2]s", text, path) },
+		Read:   func(path string) []string { return sh("cat %s", path) },
 	}
 }
 
@@ -53,7 +55,8 @@ func FakeCommands() Commands {
 		OnTerm: func(status int, output string) []string {
 			return []string{"on-term", strconv.Itoa(status), output}
 		},
-		Write: func(path, text string) []string { return []string{"write", path, text} },
-		Read:  func(path string) []string { return []string{"read", path} },
+		Write:  func(path, text string) []string { return []string{"write", path, text} },
+		Append: func(path, text string) []string { return []string{"append", path, text} },
+		Read:   func(path string) []string { return []string{"read", path} },
 	}
 }

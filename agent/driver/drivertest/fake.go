@@ -39,15 +39,7 @@ func (f *Fake) Launch(ctx context.Context, spec driver.Spec) (driver.Status, err
 		return driver.Status{}, err
 	}
 	defer close(m.launched)
-	h.mu.Lock()
-	hook := h.onLaunch
-	h.mu.Unlock()
-	if hook != nil {
-		err = hook(ctx, spec)
-	}
-	if err == nil {
-		err = ctx.Err()
-	}
+	err = h.hook(ctx, spec)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if err != nil {
@@ -60,6 +52,47 @@ func (f *Fake) Launch(ctx context.Context, spec driver.Spec) (driver.Status, err
 	h.launches[spec.Machine]++
 	h.startLocked(m)
 	return m.status, nil
+}
+
+// Relaunch starts a machine that has Exited again, on its own disk; see nspawn.Driver.
+func (f *Fake) Relaunch(ctx context.Context, name string) (driver.Status, error) {
+	h := f.host
+	before, err := h.settled(ctx, name)
+	if err != nil {
+		return driver.Status{}, err
+	}
+	h.mu.Lock()
+	if before.status.State != driver.Exited || h.machines[name] != before {
+		h.mu.Unlock()
+		return driver.Status{}, fmt.Errorf("%w and runs: %s", driver.ErrExists, name)
+	}
+	m := newMachine(before.status.Spec, before.process.Disk)
+	h.machines[name] = m
+	h.mu.Unlock()
+	defer close(m.launched)
+	err = h.hook(ctx, before.status.Spec)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err != nil {
+		h.machines[name] = before
+		return driver.Status{}, err
+	}
+	h.launches[name]++
+	h.startLocked(m)
+	return m.status, nil
+}
+
+// hook calls what OnLaunch was given. Its error, or that of ctx, ends the launch.
+func (h *Host) hook(ctx context.Context, spec driver.Spec) error {
+	h.mu.Lock()
+	fn := h.onLaunch
+	h.mu.Unlock()
+	if fn != nil {
+		if err := fn(ctx, spec); err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
 }
 
 // claim puts a Preparing machine down, on its predecessor's disk or a fresh one.
@@ -78,8 +111,14 @@ func (h *Host) claim(spec driver.Spec) (*machine, string, error) {
 		name = predecessor.Spec.Machine
 		disk = h.machines[name].process.Disk
 	}
+	m := newMachine(spec, disk)
+	h.machines[spec.Machine] = m
+	return m, name, nil
+}
+
+func newMachine(spec driver.Spec, disk *Disk) *machine {
 	term, killed := make(chan struct{}), make(chan struct{})
-	m := &machine{
+	return &machine{
 		status:   driver.Status{Spec: spec, State: driver.Preparing},
 		process:  &Process{Spec: spec, Term: term, Killed: killed, Disk: disk},
 		term:     sync.OnceFunc(func() { close(term) }),
@@ -87,8 +126,6 @@ func (h *Host) claim(spec driver.Spec) (*machine, string, error) {
 		launched: make(chan struct{}),
 		ended:    make(chan struct{}),
 	}
-	h.machines[spec.Machine] = m
-	return m, name, nil
 }
 
 func (h *Host) startLocked(m *machine) {

@@ -24,6 +24,45 @@ func (s *suite) takeOver(t *testing.T) {
 	checkExit(t, m, 0, "exited with status 0", "of-generation-1\n")
 }
 
+// relauncher is a driver that can start again what has Exited.
+type relauncher interface {
+	Relaunch(ctx context.Context, machine string) (driver.Status, error)
+}
+
+// relaunch asserts what holds of a driver that has the ability; agent.Relauncher has the words.
+func (s *suite) relaunch(t *testing.T) {
+	d, ok := s.driver.(relauncher)
+	if !ok {
+		return
+	}
+	spec := s.spec("disk", 1, s.Commands.Append("/count", "once"))
+	first := s.exited(t, spec)
+	given, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := d.Relaunch(given, spec.Machine); !errors.Is(err, context.Canceled) {
+		t.Errorf("given up: %v, want the context's error", err)
+	}
+	if m, _ := s.find(t, spec.Machine); m.State != driver.Exited || m.Reason != first.Reason || !m.Ended.Equal(first.Ended) {
+		t.Errorf("after it was given up it is %+v, want it as it was: %+v", m, first)
+	}
+	if _, err := d.Relaunch(t.Context(), spec.Machine); err != nil {
+		t.Fatalf("relaunch: %v", err)
+	}
+	again := s.await(t, spec.Machine, func(m driver.Status) bool { return m.State == driver.Exited })
+	checkExit(t, again, 0, "exited with status 0", "once\nonce\n")
+	if again.Spec.Generation != 1 || !again.Ended.After(first.Ended) {
+		t.Errorf("relaunched: %+v, want the same generation, ended later than %v", again, first.Ended)
+	}
+	running := s.spec("other", 1, s.Commands.Idle)
+	s.running(t, running)
+	if _, err := d.Relaunch(t.Context(), running.Machine); !errors.Is(err, driver.ErrExists) {
+		t.Errorf("relaunch of what runs: %v, want ErrExists", err)
+	}
+	if _, err := d.Relaunch(t.Context(), s.machine("absent", 1)); !errors.Is(err, driver.ErrNotFound) {
+		t.Errorf("relaunch of what is not there: %v, want ErrNotFound", err)
+	}
+}
+
 func (s *suite) freshDisk(t *testing.T) {
 	s.exited(t, s.spec("disk", 1, s.Commands.Write("/kept", "words")))
 	if err := s.driver.Remove(t.Context(), s.machine("disk", 1)); err != nil {

@@ -91,6 +91,13 @@ func builtins() map[string]Program {
 			p.Disk.Write(p.Spec.Command[1], p.Spec.Command[2])
 			return 0
 		},
+		"append": func(p *Process) int {
+			text, _ := p.Disk.Read(p.Spec.Command[1])
+			text += p.Spec.Command[2] + "\n"
+			p.Disk.Write(p.Spec.Command[1], text)
+			p.Print("%s", text)
+			return 0
+		},
 		"read": func(p *Process) int {
 			text, ok := p.Disk.Read(p.Spec.Command[1])
 			if !ok {

@@ -56,6 +56,7 @@ func cases() []suiteCase {
 		{"a specification that is wrong", (*suite).wrongSpec},
 		{"launched twice", (*suite).duplicate},
 		{"a generation takes over the disk", (*suite).takeOver},
+		{"launched again on its own disk", (*suite).relaunch},
 		{"a disk is fresh after remove", (*suite).freshDisk},
 		{"adopted by a new driver", (*suite).adopt},
 		{"watch tells of an exit", (*suite).watch},

@@ -174,6 +174,12 @@ func TestSurvive_Interrupted(t *testing.T) {
 			if m.Reason != c.reason || m.ExitCode != nil {
 				t.Errorf("found as %+v, want %q", m, c.reason)
 			}
+			if _, err := d.Relaunch(t.Context(), spec.Machine); err != nil {
+				t.Error(err)
+			}
+			if m = await(t, d, spec.Machine, exited); m.Reason != "exited with status 0" {
+				t.Errorf("after it was launched again it ended as %+v", m)
+			}
 			remove(t, d)
 		})
 	}

@@ -90,6 +90,9 @@ func (a *app) root() *cobra.Command {
 }
 
 func flagError(c *cobra.Command, err error) error {
+	if invalid, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
+		return badValue("--"+invalid.GetFlag().Name, invalid.GetFlag(), invalid.GetValue(), err)
+	}
 	return usageError("%s; see %s --help", err.Error(), c.CommandPath())
 }
 

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -55,7 +56,7 @@ func readEnvironment(flags *pflag.FlagSet, lookup func(string) (string, bool)) e
 				continue
 			}
 			if err := flags.Set(f.Name, value); err != nil {
-				bad = usageError("%s: %s is not valid for it: %s", variable, quote(value), reasonOf(err))
+				bad = badValue(variable, f, value, err)
 			}
 			return
 		}
@@ -63,13 +64,21 @@ func readEnvironment(flags *pflag.FlagSet, lookup func(string) (string, bool)) e
 	return bad
 }
 
-// reasonOf returns the last, telling part of an error of pflag.
-func reasonOf(err error) string {
-	text := err.Error()
-	if _, reason, ok := strings.Cut(text, " flag: "); ok {
-		text = reason
+// badValue is a value that a flag, or the variable of a setting, cannot have.
+func badValue(name string, f *pflag.Flag, value string, err error) error {
+	reason := err.Error()
+	if invalid, ok := errors.AsType[*pflag.InvalidValueError](err); ok && invalid.Unwrap() != nil {
+		reason = invalid.Unwrap().Error()
 	}
-	return text
+	switch f.Value.Type() {
+	case "duration":
+		reason = "write a time such as 10s or 1h30m"
+	case "int", "int64", "float64":
+		reason = "write a number"
+	case "bool":
+		reason = "write true or false"
+	}
+	return usageError("%s: %s is not valid for it: %s", name, quote(value), reason)
 }
 
 // quote shows a value that somebody typed, at most so much of it.

@@ -125,7 +125,7 @@ type ClusterHealth struct {
 	Nodes []StatusCount `json:"nodes"`
 	// How many instances are in each status that any is in.
 	Instances []StatusCount `json:"instances"`
-	// What is out of the ordinary.
+	// What is out of the ordinary, as long as it holds.
 	Conditions []Condition `json:"conditions"`
 	// The revision that this describes.
 	Revision int64 `json:"revision"`
@@ -149,10 +149,10 @@ func (v *ClusterHealth) GetRevision() int64 { return v.Revision }
 // Condition includes the requested fields of the GraphQL type Condition.
 // The GraphQL type's documentation follows.
 //
-// Something out of the ordinary.
+// Something out of the ordinary about the cluster itself.
 type Condition struct {
-	// Its name, such as `STARTUP_GRACE`.
-	Name string `json:"name"`
+	// Which.
+	Name ConditionName `json:"name"`
 	// What it is and what to do.
 	Reason string `json:"reason"`
 	// Since when.
@@ -160,13 +160,34 @@ type Condition struct {
 }
 
 // GetName returns Condition.Name, and is useful for accessing the field via an interface.
-func (v *Condition) GetName() string { return v.Name }
+func (v *Condition) GetName() ConditionName { return v.Name }
 
 // GetReason returns Condition.Reason, and is useful for accessing the field via an interface.
 func (v *Condition) GetReason() string { return v.Reason }
 
 // GetSince returns Condition.Since, and is useful for accessing the field via an interface.
 func (v *Condition) GetSince() time.Time { return v.Since }
+
+// What can be out of the ordinary about the cluster itself.
+type ConditionName string
+
+const (
+	// So many nodes fell silent at once that nobody is pruned.
+	ConditionNameBrake ConditionName = "BRAKE"
+	// Silence does not count at present: this server could not have heard a beat.
+	ConditionNameExpiryPostponed ConditionName = "EXPIRY_POSTPONED"
+	// The server has just started; volatile, no change tells of it.
+	ConditionNameStartupGrace ConditionName = "STARTUP_GRACE"
+	// Mutations are refused while the state is loaded again; volatile, no change tells of it.
+	ConditionNameReadOnly ConditionName = "READ_ONLY"
+)
+
+var AllConditionName = []ConditionName{
+	ConditionNameBrake,
+	ConditionNameExpiryPostponed,
+	ConditionNameStartupGrace,
+	ConditionNameReadOnly,
+}
 
 // CordonNodeCordonNodeCordonNodePayload includes the requested fields of the GraphQL type CordonNodePayload.
 // The GraphQL type's documentation follows.

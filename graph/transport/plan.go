@@ -114,6 +114,8 @@ func (c *coster) field(f *ast.Field) int {
 	return 1 + times*children
 }
 
+// first is how long a page is. More than MaxPage is refused by the list itself,
+// which says so better than the sum would.
 func (c *coster) first(f *ast.Field) int {
 	var value any
 	if argument := f.Arguments.ForName("first"); argument != nil {
@@ -129,7 +131,7 @@ func (c *coster) first(f *ast.Field) int {
 	if !ok {
 		n = muster.DefaultPage
 	}
-	return int(max(1, min(n, enough)))
+	return int(max(1, min(n, muster.MaxPage)))
 }
 
 func asInt(v any) (int64, bool) {

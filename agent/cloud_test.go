@@ -166,6 +166,9 @@ func (c *cloud) take(reports []muster.InstanceReportInput, epoch string, applied
 			continue
 		}
 		there[r.ID] = true
+		if ended(r) && slices.ContainsFunc(reports, func(o muster.InstanceReportInput) bool { return o.ID == r.ID && !ended(o) }) {
+			c.fault("%s is reported %s while another generation lives", r.Machine, r.Status)
+		}
 		if r.Generation == w.Generation && w.status != muster.Terminating {
 			c.observe(w, r)
 		}
@@ -185,10 +188,9 @@ func (c *cloud) take(reports []muster.InstanceReportInput, epoch string, applied
 }
 
 func (c *cloud) observe(w *wish, r muster.InstanceReportInput) {
-	ended := r.Status == muster.Stopped || r.Status == muster.Failed
 	w.seen = r
 	switch {
-	case w.status == muster.Stopping && ended, w.status == muster.Stopped && ended:
+	case w.status == muster.Stopping && ended(r), w.status == muster.Stopped && ended(r):
 		w.status = muster.Stopped
 	case w.status == muster.Stopping:
 	case w.status == muster.Running && r.Status == muster.Provisioning:
@@ -199,6 +201,10 @@ func (c *cloud) observe(w *wish, r muster.InstanceReportInput) {
 		}
 		w.status = r.Status
 	}
+}
+
+func ended(r muster.InstanceReportInput) bool {
+	return r.Status == muster.Stopped || r.Status == muster.Failed
 }
 
 func (c *cloud) fault(format string, args ...any) {

@@ -71,6 +71,8 @@ func (v *view) coming(p *place, doing step) *muster.InstanceReportInput {
 	case starting && doing.machine == w.Machine:
 	case reason != "":
 		r.Status, r.Reason = muster.Failed, reason
+	case w.Desired == muster.WantStopped && p.lives():
+		r.Status = muster.Stopping // an earlier generation still holds what it holds
 	case w.Desired == muster.WantStopped:
 		r.Status, r.Reason = muster.Stopped, "stopped before it was launched"
 	}

@@ -151,6 +151,24 @@ func TestAgent_LeavesALaterGenerationAlone(t *testing.T) {
 	}
 }
 
+func TestAgent_IsNotStoppedWhileAnEarlierGenerationRuns(t *testing.T) {
+	play(t, func(t *testing.T, w *world) {
+		a := w.start()
+		id := w.cloud.launch("stubborn")
+		a.nudgeNow(w, id)
+		w.cloud.restart(id)
+		w.cloud.stop(id)
+		a.nudgeNow(w, id)
+		pass(9 * time.Second)
+		w.want(id, muster.Stopping)
+		pass(time.Second)
+		w.want(id, muster.Stopped)
+		if n := w.host.Launches("k3f9-i-1-2"); n != 0 {
+			t.Errorf("the second generation was launched %d times", n)
+		}
+	})
+}
+
 func TestAgent_TerminatesAndConfirmsByAbsence(t *testing.T) {
 	play(t, func(t *testing.T, w *world) {
 		a := w.start()

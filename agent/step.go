@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -63,7 +64,7 @@ func places(desired *muster.Assignments, machines []driver.Status) map[string]*p
 		}
 	}
 	for _, p := range all {
-		slices.SortFunc(p.machines, func(m, n driver.Status) int { return int(m.Spec.Generation - n.Spec.Generation) })
+		slices.SortFunc(p.machines, func(m, n driver.Status) int { return cmp.Compare(m.Spec.Generation, n.Spec.Generation) })
 	}
 	return all
 }
@@ -128,6 +129,11 @@ func (p *place) run(k marks) (verb, string) {
 func (p *place) revives(m driver.Status) bool {
 	w := p.wanted
 	return w != nil && w.Machine == m.Spec.Machine && w.Desired == muster.WantRunning && !w.Ended
+}
+
+// lives reports whether any generation has not ended.
+func (p *place) lives() bool {
+	return slices.ContainsFunc(p.machines, func(m driver.Status) bool { return m.State != driver.Exited })
 }
 
 // newest is the machine of the highest generation, nil when there is none.

@@ -48,7 +48,7 @@ func Main(ctx context.Context, args []string, std Std) int {
 		return int(status)
 	}
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
-		a.say("interrupted; what was asked for already goes on")
+		a.say("interrupted; what the server was asked for goes on")
 		return exitInterrupted
 	}
 	if err != nil {

@@ -84,6 +84,7 @@ func (a *app) dev(ctx context.Context, d devFlags, log *slog.Logger) (err error)
 	if err != nil {
 		return err
 	}
+	defer func() { err = errors.Join(err, api.Close()) }()
 	t := &tour{app: a, flags: d, api: api, url: url, began: time.Now()}
 	t.prepare(ctx)
 	return t.run(ctx, s, log)

@@ -158,10 +158,10 @@ func (t *tour) farewell(ctx context.Context) (string, error) {
 	return fmt.Sprintf("%s terminated, data in %s", counted(len(instances), "instance"), t.flags.dir), nil
 }
 
-// live returns the instances that nobody has asked to terminate.
+// live returns the instances that are not gone yet.
 func (t *tour) live(ctx context.Context) ([]*client.Instance, error) {
 	all, err := collect(t.api.AllInstances(ctx, nil))
-	return slices.DeleteFunc(all, func(i *client.Instance) bool { return i.Desired == muster.WantTerminated }), err
+	return slices.DeleteFunc(all, func(i *client.Instance) bool { return i.Status == muster.Terminated }), err
 }
 
 // serverFlag is what a command needs to find this server.

@@ -81,13 +81,13 @@ func (a *app) watch(ctx context.Context, filter *muster.HealthFilter, o client.W
 	lost := false
 	o.OnDisconnect = func(err error, pause time.Duration) {
 		if !lost {
-			a.say("connection lost (%s); trying again until it is back", oneLine(err.Error()))
+			a.say("no connection (%s); trying again until there is one", oneLine(err.Error()))
 		}
 		lost = true
 	}
 	o.OnConnect = func() {
 		if lost {
-			a.say("connected again")
+			a.say("connected")
 		}
 		lost = false
 	}

@@ -31,6 +31,7 @@ import (
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
 		"muster":  main,
+		"get":     get,
 		"graphql": postGraphQL,
 		"report":  runReport,
 		"sql":     runSQL,
@@ -164,6 +165,46 @@ func exitCode(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
+// get is the program get: it prints the status, the Location and the body of what
+// a path of the server answers: get [-host HOST] [-upgrade] PATH.
+func get() {
+	host := flag.String("host", "", "the Host header")
+	upgrade := flag.Bool("upgrade", false, "ask for a WebSocket")
+	flag.Parse()
+	request, err := http.NewRequest(http.MethodGet, os.Getenv("MUSTER_SERVER")+flag.Arg(0), nil)
+	if err == nil {
+		request.Host = *host
+		if *upgrade {
+			request.Header = http.Header{
+				"Connection": {"Upgrade"}, "Upgrade": {"websocket"}, "Sec-Websocket-Version": {"13"},
+				"Sec-Websocket-Key": {"dGhlIHNhbXBsZSBub25jZQ=="}, "Sec-Websocket-Protocol": {"graphql-transport-ws"},
+			}
+		}
+		err = exchange(os.Stdout, request)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// exchange makes a request and prints the answer, without following it elsewhere.
+func exchange(out io.Writer, request *http.Request) error {
+	response, err := http.DefaultTransport.RoundTrip(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	var body []byte
+	if response.StatusCode != http.StatusSwitchingProtocols {
+		if body, err = io.ReadAll(response.Body); err != nil {
+			return err
+		}
+	}
+	_, err = fmt.Fprintf(out, "%d %s%s\n", response.StatusCode, response.Header.Get("Location"), bytes.TrimSpace(body))
+	return err
+}
+
 // postGraphQL is the program graphql: it sends a document to the server as it
 // is, and prints the answer: graphql [-host HOST] DOCUMENT [VARIABLES].
 func postGraphQL() {
@@ -189,17 +230,7 @@ func post(out io.Writer, host, document, variables string) error {
 	}
 	request.Host = host
 	request.Header.Set("Content-Type", "application/json")
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return err
-	}
-	defer response.Body.Close()
-	answer, err := io.ReadAll(response.Body)
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(out, "%d %s\n", response.StatusCode, bytes.TrimSpace(answer))
-	return err
+	return exchange(out, request)
 }
 
 // runSQL is the program sql: it runs a statement on a database file: sql FILE STATEMENT.

@@ -1,0 +1,105 @@
+package scheduler_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/muster-cloud/muster"
+	"github.com/muster-cloud/muster/registry/scheduler"
+)
+
+func candidate(id string, change func(*scheduler.Candidate)) scheduler.Candidate {
+	c := scheduler.Candidate{FreeAddresses: 253, Node: &muster.Node{
+		UID: muster.NodeUID("uid-" + id), ID: muster.NodeID(id), Role: muster.Compute, Status: muster.Healthy, Schedulable: true,
+		CPUCount: 2, MemoryMB: 1024, Images: []string{"minimal"}, Labels: muster.Map{"zone": "a"},
+	}}
+	if change != nil {
+		change(&c)
+	}
+	return c
+}
+
+var ask = scheduler.Ask{CPUPercent: 100, MemoryMB: 512, Image: "minimal"}
+
+func TestPlace_SaysWhyNot(t *testing.T) {
+	for want, c := range map[string]struct {
+		ask    func(*scheduler.Ask)
+		change func(*scheduler.Candidate)
+	}{
+		"it is UNHEALTHY":                              {nil, func(c *scheduler.Candidate) { c.Node.Status = muster.Unhealthy }},
+		"it is cordoned":                               {nil, func(c *scheduler.Candidate) { c.Node.Schedulable = false }},
+		"its role is SERVICE, not COMPUTE":             {nil, func(c *scheduler.Candidate) { c.Node.Role = muster.ServiceRole }},
+		"it has no free address":                       {nil, func(c *scheduler.Candidate) { c.FreeAddresses = 0 }},
+		`it lacks the image "debian"`:                  {func(a *scheduler.Ask) { a.Image = "debian" }, nil},
+		"it lacks the labels that are asked for":       {func(a *scheduler.Ask) { a.Selector = muster.Map{"zone": "b"} }, nil},
+		"another node was asked for":                   {func(a *scheduler.Ask) { a.Pinned = "uid-other" }, nil},
+		"511 MiB of memory are free, 512 are needed":   {nil, func(c *scheduler.Candidate) { c.Used.MemoryMB = 513 }},
+		"99 % of a core are free, 100 are needed":      {nil, func(c *scheduler.Candidate) { c.Used.CPUPercent = 301 }},
+		"0 MiB of memory are free, 512 are needed":     {nil, func(c *scheduler.Candidate) { c.Used.MemoryMB = 5000 }},
+		"1024 MiB of memory are free, 1025 are needed": {func(a *scheduler.Ask) { a.MemoryMB = 1025 }, nil},
+		"400 % of a core are free, 401 are needed":     {func(a *scheduler.Ask) { a.CPUPercent = 401 }, nil},
+	} {
+		t.Run(want, func(t *testing.T) {
+			a := ask
+			if c.ask != nil {
+				c.ask(&a)
+			}
+			v := scheduler.Place(a, slices.Values([]scheduler.Candidate{candidate("n1", c.change)}), scheduler.Options{})
+			if v.Node != nil || len(v.Refusals) != 1 || v.Refusals[0] != (scheduler.Refusal{NodeID: "n1", Reason: want}) {
+				t.Errorf("verdict %+v", v)
+			}
+			never := a.MemoryMB > 1024 || a.CPUPercent > 400
+			if v.Never != never {
+				t.Errorf("never is %t, want %t", v.Never, never)
+			}
+		})
+	}
+}
+
+func TestPlace_TakesTheEmptiest(t *testing.T) {
+	nodes := []scheduler.Candidate{
+		candidate("busy", func(c *scheduler.Candidate) { c.Used = muster.Capacity{CPUPercent: 100, MemoryMB: 512, Instances: 1} }),
+		candidate("b", func(c *scheduler.Candidate) { c.Used.Instances = 1 }),
+		candidate("a", nil),
+		candidate("c", nil),
+	}
+	if v := scheduler.Place(ask, slices.Values(nodes), scheduler.Options{}); v.Node == nil || v.Node.ID != "a" {
+		t.Errorf("placed on %+v, want a: the emptiest with the fewest instances, the first of equals", v.Node)
+	}
+	if v := scheduler.Place(ask, slices.Values(nodes[:0]), scheduler.Options{}); v.Node != nil || v.Never || len(v.Refusals) != 0 {
+		t.Errorf("without nodes: %+v", v)
+	}
+}
+
+// TestPlace_Property: whatever is placed fits, and nothing is refused that fits.
+func TestPlace_Property(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		o := scheduler.Options{CPUOvercommit: rapid.Float64Range(0.5, 4).Draw(t, "overcommit")}
+		a := scheduler.Ask{CPUPercent: rapid.IntRange(1, 400).Draw(t, "cpu"), MemoryMB: rapid.IntRange(1, 2048).Draw(t, "memory"), Image: "minimal"}
+		var nodes []scheduler.Candidate
+		for k := range rapid.IntRange(0, 6).Draw(t, "nodes") {
+			nodes = append(nodes, candidate(fmt.Sprint(k), func(c *scheduler.Candidate) {
+				c.Node.CPUCount, c.Node.MemoryMB = rapid.IntRange(1, 8).Draw(t, "cpus"), rapid.IntRange(1, 4096).Draw(t, "total")
+				c.Used.CPUPercent, c.Used.MemoryMB = rapid.IntRange(0, 1600).Draw(t, "usedCPU"), rapid.IntRange(0, 4096).Draw(t, "used")
+			}))
+		}
+		fits := func(c scheduler.Candidate) bool {
+			total := o.Total(c.Node)
+			return total.CPUPercent-c.Used.CPUPercent >= a.CPUPercent && total.MemoryMB-c.Used.MemoryMB >= a.MemoryMB
+		}
+		v := scheduler.Place(a, slices.Values(nodes), o)
+		if v.Node == nil {
+			if slices.ContainsFunc(nodes, fits) || len(v.Refusals) != len(nodes) {
+				t.Fatalf("refused though one fits: %+v", v)
+			}
+			return
+		}
+		i := slices.IndexFunc(nodes, func(c scheduler.Candidate) bool { return c.Node == v.Node })
+		if !fits(nodes[i]) {
+			t.Fatalf("placed on %+v, where it does not fit", nodes[i])
+		}
+	})
+}

@@ -5,11 +5,15 @@ import (
 	"net/netip"
 	"regexp"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/muster-cloud/muster"
 )
 
-var hostLabel = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
+var (
+	hostLabel = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
+	variable  = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+)
 
 // Validate refuses a specification that no driver could launch, with an
 // INVALID error that names the field.
@@ -43,8 +47,11 @@ func (s *Spec) validateText() error {
 		}
 	}
 	for name, value := range s.Env {
-		if name == "" || strings.ContainsAny(name, "=\x00") || strings.ContainsRune(value, 0) {
-			return muster.InvalidField("env", "%.80q cannot be a variable, or its value has a NUL", name)
+		if !variable.MatchString(name) {
+			return muster.InvalidField("env", "%.80q cannot be a variable; use letters, digits and underscores, a digit not first", name)
+		}
+		if !utf8.ValidString(value) || strings.ContainsRune(value, 0) {
+			return muster.InvalidField("env", "the value of %s has a NUL or is not valid UTF-8", name)
 		}
 	}
 	_, _, err := s.Network()

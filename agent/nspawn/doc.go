@@ -13,9 +13,14 @@
 // adopted or finished. Nothing else is asked to know: no process list, no machined.
 //
 // Guarantees: what driver.Driver says; limits hold before the payload counts as running; a launch writes
-// a few kilobytes, however large the image is; no secret of the environment is in a process list.
+// a few kilobytes, however large the image is; nothing of a machine but its files survives it.
+// Where systemd runs the agent as a unit, that needs Delegate=yes and KillMode=process: machines are in its cgroup.
+//
 // NOT guaranteed: a bound on what a payload writes to its disk, name resolution inside,
 // and user namespaces: root inside is root outside, without the capabilities that systemd-nspawn drops.
+//
+// The environment of a payload is hidden, but for one that has a value with a line break: that one is on the command line of
+// systemd-nspawn, which users of the host can read.
 //
 // One driver process works on a state directory at a time.
 package nspawn

@@ -34,7 +34,7 @@ func (m machine) mount(r record) error {
 		}
 		// Busy: the previous generation's mount is just going away.
 		if !errors.Is(err, unix.EBUSY) || time.Now().After(deadline) {
-			return fmt.Errorf("mount the root: overlay on %s: %w", r.Root, err)
+			return fmt.Errorf("mount an overlay on %s: %w; the state directory has to be on a real file system, such as ext4 or xfs, not on an overlay", r.Root, err)
 		}
 		time.Sleep(5 * time.Millisecond)
 	}

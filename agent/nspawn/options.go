@@ -46,6 +46,7 @@ type Driver struct {
 
 // New returns a driver of the machines in a state directory. It starts nothing and touches nothing.
 func New(opts Options) *Driver {
+	opts.StateDir = filepath.Clean(opts.StateDir) // names follow from it
 	if opts.Images == nil {
 		opts.Images = image.Open(filepath.Join(opts.StateDir, "images"))
 	}

@@ -37,14 +37,19 @@ func (s *suite) lifecycle(t *testing.T) {
 }
 
 func (s *suite) environment(t *testing.T) {
-	spec := s.spec("env", 1, s.Commands.Describe)
-	spec.Hostname = "web-7"
-	spec.Env = map[string]string{"GREETING": "hello  world", "QUOTED": `a "b" 'c' \d $HOME %h`, "EMPTY": "", "LINES": "one\ntwo"}
-	m := s.exited(t, spec)
-	checkExit(t, m, 0, "exited with status 0", "HOSTNAME=web-7\n")
-	for name, value := range spec.Env {
-		if line := name + "=" + value + "\n"; !strings.Contains(m.Output, line) {
-			t.Errorf("output lacks %q:\n%s", line, m.Output)
+	for i, env := range []map[string]string{
+		nil,
+		{"GREETING": "hello  world", "QUOTED": `a "b" 'c' "it's" \d \" $HOME %h ; # = \`, "EMPTY": "", "_u1": "ünïcode", "TAB": "a\tb ", "CONTROL": "\x1b[1m\x7f\x01"},
+		{"LINES": "one\ntwo", "QUOTED": `'"\`},
+	} {
+		spec := s.spec(fmt.Sprintf("env%d", i), 1, s.Commands.Describe)
+		spec.Hostname, spec.Env = "web-7", env
+		m := s.exited(t, spec)
+		checkExit(t, m, 0, "exited with status 0", "HOSTNAME=web-7\n")
+		for name, value := range spec.Env {
+			if line := name + "=" + value + "\n"; !strings.Contains(m.Output, line) {
+				t.Errorf("output lacks %q:\n%s", line, m.Output)
+			}
 		}
 	}
 }

@@ -55,6 +55,7 @@ func TestFind_Hierarchies(t *testing.T) {
 			"cpu": "cpu/m/i", "memory": "memory/own/deep/m/i", "pids": "pids/m/i", "name=systemd": "systemd/m/i", "": "unified/m/i",
 		}},
 		"v2, mounted at a group": {"0::/agent.slice/agent.service\n", v2Mounts, map[string]string{"": "agent.service/m/i"}},
+		"v2, in a group beside":  {"0::/agent.slice/agent.service/agent\n", v2Mounts, map[string]string{"": "agent.service/m/i"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			proc, root := host(t, c.groups, c.mounts)
@@ -91,6 +92,18 @@ func TestFind_SaysWhatIsMissing(t *testing.T) {
 			}
 		})
 	}
+}
+
+func FuzzFind(f *testing.F) {
+	f.Add(hybridGroups, hybridMounts)
+	f.Add("0::/agent.slice\n", v2Mounts)
+	f.Fuzz(func(t *testing.T, groups, mounts string) {
+		proc, _ := host(t, groups, mounts)
+		own, err := cgroup.Find(proc)
+		if err == nil && len(own.Group("m").Dirs) == 0 {
+			t.Error("found without an error, yet nowhere")
+		}
+	})
 }
 
 // TestGroup_V2 writes to a fake tree: no test machine of ours has the controllers in cgroup2.

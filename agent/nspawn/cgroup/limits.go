@@ -102,14 +102,6 @@ func (g Group) OutOfMemory() bool {
 	return counter(path, "oom_kill") > 0
 }
 
-// Throttled returns how many periods the CPU quota has cut short.
-func (g Group) Throttled() int {
-	if g.V2 {
-		return counter(filepath.Join(g.Dirs[unified], "cpu.stat"), "nr_throttled")
-	}
-	return counter(filepath.Join(g.Dirs["cpu"], "cpu.stat"), "nr_throttled")
-}
-
 // counter reads one line of a file of names and numbers; 0 when it is not there.
 func counter(path, name string) int {
 	text, err := os.ReadFile(path)

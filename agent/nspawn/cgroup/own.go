@@ -14,6 +14,10 @@ import (
 // unified is the key of the cgroup2 hierarchy, whose lines name no controller.
 const unified = ""
 
+// delegateSubgroup is the name of the group below the agent's unit that the agent itself is in, by DelegateSubgroup=: a
+// group of cgroup2 cannot both have processes and hand controllers down, so that groups are made beside it.
+const delegateSubgroup = "agent"
+
 // controllers are what limits need.
 func controllers() []string { return []string{"cpu", "memory", "pids"} }
 
@@ -70,13 +74,16 @@ func (o *Own) check() error {
 		return muster.Errorf(muster.Unavailable, "no cgroup hierarchy is mounted: mount -t cgroup2 none /sys/fs/cgroup")
 	}
 	o.v2 = true
+	if filepath.Base(o.dirs[unified]) == delegateSubgroup {
+		o.dirs[unified] = filepath.Dir(o.dirs[unified])
+	}
 	text, err := os.ReadFile(filepath.Join(o.dirs[unified], "cgroup.controllers"))
 	if err != nil {
 		return fmt.Errorf("controllers of the own group: %w", err)
 	}
 	for _, controller := range need {
 		if !slices.Contains(strings.Fields(string(text)), controller) {
-			return muster.Errorf(muster.Unavailable, "the agent's cgroup %s has no controller %s: run the agent as a unit with Delegate=yes", o.dirs[unified], controller)
+			return muster.Errorf(muster.Unavailable, "the agent's cgroup %s has no controller %s: run the agent as a unit with Delegate=yes and DelegateSubgroup=agent", o.dirs[unified], controller)
 		}
 	}
 	return nil

@@ -126,7 +126,8 @@ func (a *Agent) beatOnce(ctx context.Context) error {
 	is, _ := a.identity()
 	tryCtx, cancel := context.WithTimeout(ctx, a.interval())
 	defer cancel()
-	beat, err := a.o.Registry.Heartbeat(tryCtx, muster.HeartbeatInput{UID: is.UID, Incarnation: is.Incarnation})
+	now := time.Now().UTC()
+	beat, err := a.o.Registry.Heartbeat(tryCtx, muster.HeartbeatInput{UID: is.UID, Incarnation: is.Incarnation, SentAt: &now})
 	if err != nil {
 		return err
 	}

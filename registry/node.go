@@ -154,10 +154,21 @@ func registering(v View, in *muster.RegisterNodeInput) (*muster.Node, error) {
 			return nil, superseded(before)
 		}
 	}
-	if other := v.LiveNode(string(in.ID)); other != nil && (before == nil || other.UID != before.UID) {
+	other := v.LiveNode(string(in.ID))
+	if before == nil && other != nil && sameStart(other, in) {
+		return other, nil // its first registration was taken, and the answer got lost
+	}
+	if other != nil && (before == nil || other.UID != before.UID) {
 		return nil, muster.Errorf(muster.AlreadyExists, "another machine (%s) is registered as node %s: give this agent another --id, or remove that node first", other.Addr, in.ID)
 	}
 	return before, nil
+}
+
+// sameStart reports whether an agent without a uid is the very start of the
+// agent that registered the node: its machine, its boot, its counter.
+func sameStart(n *muster.Node, in *muster.RegisterNodeInput) bool {
+	return in.UID == nil && in.BootID != "" && n.BootID == in.BootID && n.Incarnation == in.Incarnation &&
+		n.Addr == in.Addr && n.Port == in.Port && n.Hostname == in.Hostname
 }
 
 func (r *Registry) registered(v View, before *muster.Node, in *muster.RegisterNodeInput, fresh muster.NodeUID) (*muster.Node, string, error) {

@@ -53,6 +53,20 @@ func TestRegisterNode_Identity(t *testing.T) {
 			t.Errorf("an address change with nobody at the old one: %+v, %v", out, err)
 		}
 	})
+	t.Run("the answer to a first registration got lost", func(t *testing.T) {
+		in := nodeInput("n3", 2, 1024)
+		in.BootID = "boot-1"
+		lost, err := w.RegisterNode(ctx, in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if out, err := w.RegisterNode(ctx, in); err != nil || out.Node.UID != lost.Node.UID {
+			t.Errorf("got %+v, %v", out, err)
+		}
+		in.BootID = "boot-2"
+		_, err = w.RegisterNode(ctx, in)
+		wantCode(t, err, muster.AlreadyExists)
+	})
 	t.Run("an unknown uid is a new node", func(t *testing.T) {
 		uid := muster.NodeUID("n-of-another-database")
 		in := nodeInput("n2", 2, 1024)

@@ -1,0 +1,158 @@
+package registry
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"slices"
+	"time"
+
+	"github.com/muster-cloud/muster"
+)
+
+// Registered is the outcome of a registration.
+type Registered struct {
+	Node     *muster.Node
+	Remove   []string // machines that are known to be terminated
+	Revision int64
+}
+
+// RegisterNode takes a node in, or takes it back, with its whole inventory, in
+// one commit. ALREADY_EXISTS: another machine has the name; SUPERSEDED: a newer
+// start of the agent is registered; DUPLICATE_IDENTITY: another live agent has
+// the identity; FORBIDDEN: an operator removed the node.
+func (r *Registry) RegisterNode(ctx context.Context, in muster.RegisterNodeInput) (*Registered, error) {
+	if err := in.Validate(); err != nil {
+		return nil, err
+	}
+	if err := r.checkIdentity(ctx, &in); err != nil {
+		return nil, err
+	}
+	fresh := newUID()
+	out := &Registered{}
+	revision, err := r.observed(ctx, in.ID, func(v View, w *Writes) error {
+		before, err := registering(v, &in)
+		if err != nil {
+			return err
+		}
+		after, reason, err := r.registered(v, before, &in, fresh)
+		if err != nil {
+			return err
+		}
+		out.Node, out.Remove = after, nil
+		if before == nil || !sameNode(before, after) {
+			w.Node(after, reason)
+		} else {
+			out.Node = before
+		}
+		w.mark(reportMark{uid: after.UID, incarnation: in.Incarnation})
+		out.Remove = r.applyReport(v, w, after, &muster.ReportInstancesInput{
+			UID: after.UID, Incarnation: in.Incarnation, Epoch: in.Epoch, AppliedRevision: in.AppliedRevision, Instances: in.Instances,
+		})
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	out.Revision = revision
+	r.beats.stamp(out.Node.UID, time.Now())
+	return out, nil
+}
+
+func newUID() muster.NodeUID {
+	var raw [16]byte
+	_, _ = rand.Read(raw[:]) // never fails
+	return muster.NodeUID("n-" + hex.EncodeToString(raw[:]))
+}
+
+// registering returns the node that registers again, or nil for a new one.
+func registering(v View, in *muster.RegisterNodeInput) (*muster.Node, error) {
+	var before *muster.Node
+	if in.UID != nil {
+		before = v.NodeByUID(*in.UID)
+	}
+	if before != nil {
+		switch {
+		case before.Status == muster.Removed:
+			return nil, muster.Errorf(muster.Forbidden, "node %s was removed by an operator: let it join again with muster node forget %s, or delete the agent's state directory so that it comes as a new node", before.ID, before.UID)
+		case in.Incarnation < before.Incarnation:
+			return nil, superseded(before)
+		}
+	}
+	other := v.LiveNode(string(in.ID))
+	if before == nil && other != nil && sameStart(other, in) {
+		return other, nil // its first registration was taken, and the answer got lost
+	}
+	if other != nil && (before == nil || other.UID != before.UID) {
+		return nil, muster.Errorf(muster.AlreadyExists, "another machine (%s) is registered as node %s: give this agent another --id, or remove that node first", other.Addr, in.ID)
+	}
+	return before, nil
+}
+
+// sameStart reports whether an agent without a uid is the very start of the
+// agent that registered the node: its machine, its boot, its counter.
+func sameStart(n *muster.Node, in *muster.RegisterNodeInput) bool {
+	return in.UID == nil && in.BootID != "" && n.BootID == in.BootID && n.Incarnation == in.Incarnation &&
+		n.Addr == in.Addr && n.Port == in.Port && n.Hostname == in.Hostname
+}
+
+func (r *Registry) registered(v View, before *muster.Node, in *muster.RegisterNodeInput, fresh muster.NodeUID) (*muster.Node, string, error) {
+	n, reason := &muster.Node{UID: fresh, Schedulable: true, RegisteredAt: stamp(r.opts.Now())}, "registered"
+	if before != nil {
+		n, reason = before.Clone(), "registered again"
+	} else {
+		subnet, err := r.freeSubnet(v)
+		if err != nil {
+			return nil, "", err
+		}
+		n.Subnet = subnet
+	}
+	n.ID, n.Hostname, n.Addr, n.Port, n.Role = in.ID, in.Hostname, in.Addr, in.Port, in.Role
+	n.CPUCount, n.MemoryMB, n.Labels = in.CPUCount, in.MemoryMB, orEmpty(in.Labels)
+	n.Images, n.Version, n.BootID, n.Incarnation = sorted(in.Images), in.Version, in.BootID, in.Incarnation
+	n.Status, n.StatusReason = muster.Healthy, ""
+	return n, reason, nil
+}
+
+func sameNode(a, b *muster.Node) bool {
+	return a.ID == b.ID && a.Hostname == b.Hostname && a.Addr == b.Addr && a.Port == b.Port && a.Role == b.Role &&
+		a.CPUCount == b.CPUCount && a.MemoryMB == b.MemoryMB && len(a.Labels) == len(b.Labels) && a.Labels.Matches(b.Labels) &&
+		slices.Equal(a.Images, b.Images) && a.Version == b.Version && a.BootID == b.BootID &&
+		a.Incarnation == b.Incarnation && a.Status == b.Status
+}
+
+func orEmpty(m muster.Map) muster.Map {
+	if m == nil {
+		return muster.Map{}
+	}
+	return m
+}
+
+func sorted(s []string) []string {
+	s = slices.Clone(s)
+	slices.Sort(s)
+	if s = slices.Compact(s); s == nil {
+		return []string{}
+	}
+	return s
+}
+
+// checkIdentity asks the address that a known node had until now who is there,
+// when a registration comes from another one while the old one still beats.
+func (r *Registry) checkIdentity(ctx context.Context, in *muster.RegisterNodeInput) error {
+	if in.UID == nil {
+		return nil
+	}
+	n := r.View().NodeByUID(*in.UID)
+	if n == nil || !n.Live() || n.Addr == in.Addr && n.Port == in.Port {
+		return nil
+	}
+	if last := r.beats.seen(n.UID); last.IsZero() || time.Since(last) > r.opts.Liveness.Interval*3/2 {
+		return nil
+	}
+	uid, incarnation, err := r.Agents.Identify(ctx, n.Addr, n.Port)
+	if err != nil || uid != n.UID || incarnation != n.Incarnation {
+		return nil
+	}
+	return muster.Errorf(muster.DuplicateIdentity, "node %s runs at %s:%d and answers there: this agent has a copy of its state directory; delete it so that it comes as a node of its own", n.ID, n.Addr, n.Port)
+}

@@ -80,6 +80,9 @@ func (d *Driver) put(m machine, r record, fresh bool) (*os.File, error) {
 		}
 	}
 	tmp := machine{state: m.state, name: making + m.name}
+	if err := os.RemoveAll(tmp.dir()); err != nil {
+		return nil, err
+	}
 	for _, dir := range []string{tmp.path("root"), filepath.Dir(m.lockPath()), r.Disk + "/upper", r.Disk + "/work"} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return nil, err
@@ -108,44 +111,52 @@ func (d *Driver) put(m machine, r record, fresh bool) (*os.File, error) {
 // directory and its lock, which it closes. With the last machine goes what all share.
 func (d *Driver) forget(m machine, r record, lock *os.File) error {
 	d.mu.Lock()
-	err := d.forgetLocked(m, r)
+	trash, err := d.discardLocked(m, r)
 	d.mu.Unlock()
+	for _, path := range trash { // a large disk takes its time, in which others go on
+		err = errors.Join(err, os.RemoveAll(path))
+	}
 	if err != nil {
 		return errors.Join(err, lock.Close())
 	}
 	return errors.Join(os.Remove(m.lockPath()), lock.Close())
 }
 
-// forgetLocked removes the directory last: until then the machine is listed, so that it can be removed again.
-func (d *Driver) forgetLocked(m machine, r record) error {
+// discardLocked moves a machine's files out of the way and returns what is to be removed.
+func (d *Driver) discardLocked(m machine, r record) (trash []string, err error) {
 	all, _, err := d.statuses()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	others := slices.DeleteFunc(all, func(s driver.Status) bool { return s.Spec.Machine == m.name })
-	shared := slices.ContainsFunc(others, func(s driver.Status) bool { return s.Spec.Disk == r.Spec.Disk })
-	if r.Disk != "" && !shared {
-		if err := os.RemoveAll(r.Disk); err != nil {
-			return err
-		}
-	}
 	if len(others) == 0 {
 		if err := d.network.Clear(); err != nil {
-			return err
+			return nil, err
 		}
 		d.launch.clear(r)
 	}
-	trash := machine{state: m.state, name: gone + m.name}
-	if err := os.Rename(m.dir(), trash.dir()); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
+	paths := []string{m.dir()}
+	if r.Disk != "" && !slices.ContainsFunc(others, func(s driver.Status) bool { return s.Spec.Disk == r.Spec.Disk }) {
+		paths = []string{r.Disk, m.dir()} // the directory last: until then the machine is listed
 	}
-	return os.RemoveAll(trash.dir())
+	for _, path := range paths {
+		to := filepath.Join(filepath.Dir(path), gone+filepath.Base(path))
+		err := os.Rename(path, to)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return trash, err
+		}
+		trash = append(trash, to)
+	}
+	return trash, nil
 }
 
-// sweepLocked removes what a crash left of machines that were being put down or removed.
+// sweepLocked removes, once, what a crash left of machines that were being put down or removed.
 func (d *Driver) sweepLocked() error {
-	for _, prefix := range []string{making, gone} {
-		paths, err := filepath.Glob(d.machine(prefix + "*").dir())
+	if d.swept {
+		return nil
+	}
+	for _, pattern := range []string{"machines/" + making, "machines/" + gone, "disks/" + gone} {
+		paths, err := filepath.Glob(filepath.Join(d.opts.StateDir, pattern+"*"))
 		if err != nil {
 			return err
 		}
@@ -155,6 +166,7 @@ func (d *Driver) sweepLocked() error {
 			}
 		}
 	}
+	d.swept = true
 	return nil
 }
 

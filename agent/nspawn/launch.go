@@ -36,8 +36,8 @@ func (d *Driver) Launch(ctx context.Context, spec driver.Spec) (driver.Status, e
 		return driver.Status{}, errors.Join(err, d.destroy(context.WithoutCancel(ctx), m))
 	}
 	if predecessor != nil {
-		if err := d.succeed(predecessor.Spec.Machine); err != nil {
-			return driver.Status{}, err
+		if err := d.succeed(predecessor.Spec.Machine); err != nil { // it can still be removed
+			d.opts.Logger.Error("a machine outlives its successor", "machine", predecessor.Spec.Machine, "err", err)
 		}
 	}
 	status, _, err := observe(m)

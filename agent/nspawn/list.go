@@ -133,6 +133,9 @@ func (d *Driver) recover(m machine) error {
 		res.reason = "the host was restarted"
 	case !p.Running:
 		res.failure = "its launch was interrupted"
+		if log, _ := os.ReadFile(m.path("supervisor.log")); len(log) > 0 { // none: it had nothing to say
+			res.failure += ": " + lastLine(string(log))
+		}
 	case p.Nspawn.alive() && p.Leader.alive():
 		return d.adopt(m, lock)
 	}

@@ -41,6 +41,7 @@ type Driver struct {
 	slots   chan struct{}
 
 	mu       sync.Mutex             // claims, disks, and what goes with the last machine
+	swept    bool                   // what crashes left is removed
 	children map[string]*os.Process // supervisors of this process's, to be reaped
 }
 

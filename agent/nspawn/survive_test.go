@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/muster-cloud/muster/agent/driver"
+	"github.com/muster-cloud/muster/agent/nspawn"
 )
 
 // state reads a file of a machine's.
@@ -209,5 +210,41 @@ func edit(t *testing.T, dir, file string, change func(map[string]any)) {
 	}
 	if err := os.WriteFile(path, text, 0o600); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestSurvive_CrashedRemoval has what a crash in the middle of a removal or a launch leaves.
+func TestSurvive_CrashedRemoval(t *testing.T) {
+	h := newHost(t)
+	for _, dir := range []string{"machines/.gone-x", "machines/.new-x", "disks/.gone-x/upper", "disks/" + h.prefix + "a/upper/old"} {
+		if err := os.MkdirAll(filepath.Join(h.state, dir), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d := h.open()
+	spec := h.spec("a", "ls -d /old")
+	if _, err := d.Launch(t.Context(), spec); err != nil {
+		t.Fatal(err)
+	}
+	if m := await(t, d, spec.Machine, exited); m.Reason != "exited with status 1" {
+		t.Errorf("ended as %+v, want its disk fresh", m)
+	}
+	remove(t, d)
+}
+
+// TestSurvive_SupervisorThatCannotRun has a binary that ends at once, as after a failed upgrade.
+func TestSurvive_SupervisorThatCannotRun(t *testing.T) {
+	h := newHost(t)
+	for self, message := range map[string]string{"/bin/false": "could not start: its launch was interrupted", "/nosuch": ""} {
+		d := nspawn.New(nspawn.Options{StateDir: h.state, CgroupPrefix: h.prefix + "group", Self: self})
+		m, err := d.Launch(t.Context(), h.spec("a", "sleep 60"))
+		if message == "" {
+			if err == nil || !strings.Contains(err.Error(), "start the supervisor") {
+				t.Errorf("%s: launched as %+v, %v, want an error", self, m, err)
+			}
+		} else if err != nil || m.State != driver.Exited || m.Reason != message {
+			t.Errorf("%s: launched as %+v, %v, want %q", self, m, err, message)
+		}
+		remove(t, d)
 	}
 }

@@ -99,12 +99,12 @@ func (o *Own) Group(name string) Group {
 }
 
 // Hasten makes the moves that follow quicker: the kernel's first one after a pause waits some milliseconds for
-// readers of a lock, those soon after don't. It moves the process to where it is.
+// readers of a lock, those soon after don't. It moves the process to where it is. On v2 it does nothing.
 func (o *Own) Hasten() error {
-	for _, dir := range o.dirs {
-		return write(filepath.Join(dir, "cgroup.procs"), strconv.Itoa(os.Getpid())) // any hierarchy: the lock is one
+	if o.v2 {
+		return nil
 	}
-	return nil
+	return write(filepath.Join(o.dirs["pids"], "cgroup.procs"), strconv.Itoa(os.Getpid())) // any hierarchy: the lock is one
 }
 
 type mountPoint struct{ root, path string }

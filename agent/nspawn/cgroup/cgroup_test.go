@@ -3,6 +3,7 @@ package cgroup_test
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -145,12 +146,22 @@ func TestGroup_V2(t *testing.T) {
 	}
 }
 
-func TestGroup_OnThisHost(t *testing.T) {
+// groupHere returns a group on this host, as another process would read it, whose parent the test's end removes.
+func groupHere(t *testing.T) cgroup.Group {
+	t.Helper()
 	own, err := cgroup.Find("")
 	if err != nil {
 		t.Fatal(err)
 	}
+	if err := own.Hasten(); err != nil {
+		t.Error(err)
+	}
 	parent := own.Group(fmt.Sprintf("muster-test-cg%d", os.Getpid()))
+	t.Cleanup(func() {
+		if err := parent.Remove(); err != nil {
+			t.Error(err)
+		}
+	})
 	written, err := json.Marshal(own.Group(fmt.Sprintf("muster-test-cg%d/i", os.Getpid())))
 	if err != nil {
 		t.Fatal(err)
@@ -159,11 +170,14 @@ func TestGroup_OnThisHost(t *testing.T) {
 	if err := json.Unmarshal(written, &g); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := parent.Remove(); err != nil {
-			t.Error(err)
-		}
-	})
+	if !maps.Equal(g.Parent().Dirs, parent.Dirs) {
+		t.Errorf("its parent is at %v, want %v", g.Parent().Dirs, parent.Dirs)
+	}
+	return g
+}
+
+func TestGroup_OnThisHost(t *testing.T) {
+	g := groupHere(t)
 	limits := cgroup.Limits{CPUPercent: 50, MemoryMB: 64, Processes: 20}
 	for _, step := range []func() error{
 		g.Kill, g.Remove, g.Create, g.Create,
@@ -173,30 +187,17 @@ func TestGroup_OnThisHost(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", "read line; sleep 60 & sleep 60 & wait")
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
+	member := join(t, g)
+	for pid, want := range map[int]bool{member.Process.Pid: true, os.Getpid(): false} {
+		if has, err := g.Has(pid); err != nil || has != want {
+			t.Errorf("has process %d: %v, %v, want %v", pid, has, err, want)
+		}
 	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	if err := g.Join(cmd.Process.Pid); err != nil {
-		t.Error(err)
-	}
-	if has, err := g.Has(cmd.Process.Pid); err != nil || !has {
-		t.Errorf("has the process: %v, %v", has, err)
-	}
-	if has, err := g.Has(os.Getpid()); err != nil || has {
-		t.Errorf("has the test: %v, %v", has, err)
-	}
-	if _, err := fmt.Fprintln(stdin); err != nil {
-		t.Error(err)
-	}
+	g.RemoveEmpty() // it is in use
 	if err := g.Kill(); err != nil {
 		t.Error(err)
 	}
-	if err := cmd.Wait(); err == nil || err.Error() != "signal: killed" {
+	if err := member.Wait(); err == nil || err.Error() != "signal: killed" {
 		t.Errorf("the process ended with %v", err)
 	}
 	if pids, err := g.Processes(); err != nil || len(pids) != 0 {
@@ -210,5 +211,24 @@ func TestGroup_OnThisHost(t *testing.T) {
 			t.Errorf("left: %s", dir)
 		}
 	}
-	parent.RemoveEmpty()
+}
+
+// join starts a shell in the group, which then has children there too.
+func join(t *testing.T, g cgroup.Group) *exec.Cmd {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", "read go; sleep 60 & sleep 60 & wait")
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Join(cmd.Process.Pid); err != nil {
+		t.Error(err)
+	}
+	if _, err := fmt.Fprintln(stdin); err != nil {
+		t.Error(err)
+	}
+	return cmd
 }

@@ -129,6 +129,7 @@ func TestClient_RepeatsOnlyWhatIsSafe(t *testing.T) {
 		"a stop":    {func(ctx context.Context, c *client.Client) error { _, err := c.StopInstance(ctx, "i-1"); return err }, 1},
 		"a restart": {func(ctx context.Context, c *client.Client) error { _, err := c.RestartInstance(ctx, "i-1"); return err }, 1},
 		"a removal": {func(ctx context.Context, c *client.Client) error { _, err := c.RemoveNode(ctx, "n"); return err }, 1},
+		"a release": {func(ctx context.Context, c *client.Client) error { _, err := c.ReleaseBrake(ctx, ""); return err }, 1},
 		"an agent's": {func(ctx context.Context, c *client.Client) error {
 			_, err := c.Heartbeat(ctx, muster.HeartbeatInput{})
 			return err

@@ -13,13 +13,16 @@ type (
 	ClusterHealth    = operations.ClusterHealth
 	StatusCount      = operations.StatusCount
 	Condition        = operations.Condition
+	Brake            = operations.Brake
+	Evidence         = operations.Evidence
 	ServerInfo       = operations.ServerInfo
 	Change           = operations.Change
 	ChangeEdge       = operations.ChangeEdge
 	ChangeConnection = operations.ChangeConnection
 )
 
-// ClusterHealth returns how the cluster is.
+// ClusterHealth returns how the cluster is: how many nodes and instances are in
+// each status, the conditions that hold, and the brake.
 func (c *Client) ClusterHealth(ctx context.Context) (*ClusterHealth, error) {
 	return repeat(ctx, c, func(ctx context.Context, api graphql.Client) (*ClusterHealth, error) {
 		answer, err := operations.ReadClusterHealth(ctx, api)
@@ -27,6 +30,18 @@ func (c *Client) ClusterHealth(ctx context.Context) (*ClusterHealth, error) {
 			return nil, err
 		}
 		return answer.ClusterHealth, nil
+	})
+}
+
+// ReleaseBrake ends the brake, so that nodes that are silent are pruned again;
+// reason is for people. CONFLICT: it does not hold.
+func (c *Client) ReleaseBrake(ctx context.Context, reason string) (*Brake, error) {
+	return once(ctx, c, func(ctx context.Context, api graphql.Client) (*Brake, error) {
+		answer, err := operations.ReleaseBrake(ctx, api, reason)
+		if err != nil || answer.ReleaseBrake == nil {
+			return nil, err
+		}
+		return answer.ReleaseBrake.Brake, nil
 	})
 }
 

@@ -28,6 +28,7 @@ type Event struct {
 	Left           bool              `json:"left,omitempty"` // it no longer matches the filter, or is gone
 	Node           *Node             `json:"node,omitempty"`
 	Instance       *Instance         `json:"instance,omitempty"`
+	Condition      *Condition        `json:"condition,omitempty"` // of the cluster itself
 }
 
 // name fills ObjectID where the subscription does not carry it.

@@ -115,3 +115,15 @@ func (c *Client) RemoveNode(ctx context.Context, id string) (*Node, error) {
 		return answer.RemoveNode.Node, nil
 	})
 }
+
+// ForgetNode lets a node that was removed (uid, or its id) join again as itself
+// and returns it as it was. NOT_FOUND: none such was removed.
+func (c *Client) ForgetNode(ctx context.Context, id string) (*Node, error) {
+	return once(ctx, c, func(ctx context.Context, api graphql.Client) (*Node, error) {
+		answer, err := operations.ForgetNode(ctx, api, id)
+		if err != nil || answer.ForgetNode == nil {
+			return nil, err
+		}
+		return answer.ForgetNode.Node, nil
+	})
+}

@@ -13,6 +13,34 @@ import (
 	"github.com/muster-cloud/muster"
 )
 
+// Brake includes the GraphQL fields of Brake requested by the fragment Brake.
+// The GraphQL type's documentation follows.
+//
+// The brake holds while so many nodes fell silent at once that the fault is more
+// likely on the server's side: nobody is pruned.
+type Brake struct {
+	// Whether it holds.
+	State muster.ConditionStatus `json:"state"`
+	// Why it took hold, or ended.
+	Reason string `json:"reason"`
+	// Since when; null when it has never held.
+	Since *time.Time `json:"since"`
+	// When it releases by itself at the latest.
+	ReleasesAt *time.Time `json:"releasesAt"`
+}
+
+// GetState returns Brake.State, and is useful for accessing the field via an interface.
+func (v *Brake) GetState() muster.ConditionStatus { return v.State }
+
+// GetReason returns Brake.Reason, and is useful for accessing the field via an interface.
+func (v *Brake) GetReason() string { return v.Reason }
+
+// GetSince returns Brake.Since, and is useful for accessing the field via an interface.
+func (v *Brake) GetSince() *time.Time { return v.Since }
+
+// GetReleasesAt returns Brake.ReleasesAt, and is useful for accessing the field via an interface.
+func (v *Brake) GetReleasesAt() *time.Time { return v.ReleasesAt }
+
 // Change includes the GraphQL fields of Change requested by the fragment Change.
 // The GraphQL type's documentation follows.
 //
@@ -127,6 +155,8 @@ type ClusterHealth struct {
 	Instances []StatusCount `json:"instances"`
 	// What is out of the ordinary, as long as it holds.
 	Conditions []Condition `json:"conditions"`
+	// Whether nobody is pruned because too many fell silent at once.
+	Brake Brake `json:"brake"`
 	// The revision that this describes.
 	Revision int64 `json:"revision"`
 }
@@ -143,24 +173,34 @@ func (v *ClusterHealth) GetInstances() []StatusCount { return v.Instances }
 // GetConditions returns ClusterHealth.Conditions, and is useful for accessing the field via an interface.
 func (v *ClusterHealth) GetConditions() []Condition { return v.Conditions }
 
+// GetBrake returns ClusterHealth.Brake, and is useful for accessing the field via an interface.
+func (v *ClusterHealth) GetBrake() Brake { return v.Brake }
+
 // GetRevision returns ClusterHealth.Revision, and is useful for accessing the field via an interface.
 func (v *ClusterHealth) GetRevision() int64 { return v.Revision }
 
-// Condition includes the requested fields of the GraphQL type Condition.
+// Condition includes the GraphQL fields of Condition requested by the fragment Condition.
 // The GraphQL type's documentation follows.
 //
 // Something out of the ordinary about the cluster itself.
 type Condition struct {
 	// Which.
-	Name ConditionName `json:"name"`
+	Name muster.ConditionName `json:"name"`
+	// Whether it holds.
+	Status muster.ConditionStatus `json:"status"`
 	// What it is and what to do.
 	Reason string `json:"reason"`
 	// Since when.
 	Since time.Time `json:"since"`
+	// When it ends by itself at the latest, if that is known.
+	Until *time.Time `json:"until"`
 }
 
 // GetName returns Condition.Name, and is useful for accessing the field via an interface.
-func (v *Condition) GetName() ConditionName { return v.Name }
+func (v *Condition) GetName() muster.ConditionName { return v.Name }
+
+// GetStatus returns Condition.Status, and is useful for accessing the field via an interface.
+func (v *Condition) GetStatus() muster.ConditionStatus { return v.Status }
 
 // GetReason returns Condition.Reason, and is useful for accessing the field via an interface.
 func (v *Condition) GetReason() string { return v.Reason }
@@ -168,26 +208,8 @@ func (v *Condition) GetReason() string { return v.Reason }
 // GetSince returns Condition.Since, and is useful for accessing the field via an interface.
 func (v *Condition) GetSince() time.Time { return v.Since }
 
-// What can be out of the ordinary about the cluster itself.
-type ConditionName string
-
-const (
-	// So many nodes fell silent at once that nobody is pruned.
-	ConditionNameBrake ConditionName = "BRAKE"
-	// Silence does not count at present: this server could not have heard a beat.
-	ConditionNameExpiryPostponed ConditionName = "EXPIRY_POSTPONED"
-	// The server has just started; volatile, no change tells of it.
-	ConditionNameStartupGrace ConditionName = "STARTUP_GRACE"
-	// Mutations are refused while the state is loaded again; volatile, no change tells of it.
-	ConditionNameReadOnly ConditionName = "READ_ONLY"
-)
-
-var AllConditionName = []ConditionName{
-	ConditionNameBrake,
-	ConditionNameExpiryPostponed,
-	ConditionNameStartupGrace,
-	ConditionNameReadOnly,
-}
+// GetUntil returns Condition.Until, and is useful for accessing the field via an interface.
+func (v *Condition) GetUntil() *time.Time { return v.Until }
 
 // CordonNodeCordonNodeCordonNodePayload includes the requested fields of the GraphQL type CordonNodePayload.
 // The GraphQL type's documentation follows.
@@ -210,6 +232,175 @@ type CordonNodeResponse struct {
 // GetCordonNode returns CordonNodeResponse.CordonNode, and is useful for accessing the field via an interface.
 func (v *CordonNodeResponse) GetCordonNode() *CordonNodeCordonNodeCordonNodePayload {
 	return v.CordonNode
+}
+
+// Evidence includes the GraphQL fields of Evidence requested by the fragment Evidence.
+// The GraphQL type's documentation follows.
+//
+// Why an object is not healthy: what was observed.
+type Evidence struct {
+	// In words.
+	Reason string `json:"reason"`
+	// When the node was last heard of.
+	LastBeat *time.Time `json:"lastBeat"`
+	// The span since then.
+	Silence *time.Duration `json:"-"`
+	// How many beats were due in it.
+	MissedBeats *int `json:"missedBeats"`
+	// How far the node's clock was ahead of the server's at its last beat.
+	ClockSkew *time.Duration `json:"-"`
+	// The status that the instance's payload ended with.
+	ExitCode *int `json:"exitCode"`
+}
+
+// GetReason returns Evidence.Reason, and is useful for accessing the field via an interface.
+func (v *Evidence) GetReason() string { return v.Reason }
+
+// GetLastBeat returns Evidence.LastBeat, and is useful for accessing the field via an interface.
+func (v *Evidence) GetLastBeat() *time.Time { return v.LastBeat }
+
+// GetSilence returns Evidence.Silence, and is useful for accessing the field via an interface.
+func (v *Evidence) GetSilence() *time.Duration { return v.Silence }
+
+// GetMissedBeats returns Evidence.MissedBeats, and is useful for accessing the field via an interface.
+func (v *Evidence) GetMissedBeats() *int { return v.MissedBeats }
+
+// GetClockSkew returns Evidence.ClockSkew, and is useful for accessing the field via an interface.
+func (v *Evidence) GetClockSkew() *time.Duration { return v.ClockSkew }
+
+// GetExitCode returns Evidence.ExitCode, and is useful for accessing the field via an interface.
+func (v *Evidence) GetExitCode() *int { return v.ExitCode }
+
+func (v *Evidence) UnmarshalJSON(b []byte) error {
+
+	if string(b) == "null" {
+		return nil
+	}
+
+	var firstPass struct {
+		*Evidence
+		Silence   json.RawMessage `json:"silence"`
+		ClockSkew json.RawMessage `json:"clockSkew"`
+		graphql.NoUnmarshalJSON
+	}
+	firstPass.Evidence = v
+
+	err := json.Unmarshal(b, &firstPass)
+	if err != nil {
+		return err
+	}
+
+	{
+		dst := &v.Silence
+		src := firstPass.Silence
+		if len(src) != 0 && string(src) != "null" {
+			*dst = new(time.Duration)
+			err = UnmarshalDuration(
+				src, *dst)
+			if err != nil {
+				return fmt.Errorf(
+					"unable to unmarshal Evidence.Silence: %w", err)
+			}
+		}
+	}
+
+	{
+		dst := &v.ClockSkew
+		src := firstPass.ClockSkew
+		if len(src) != 0 && string(src) != "null" {
+			*dst = new(time.Duration)
+			err = UnmarshalDuration(
+				src, *dst)
+			if err != nil {
+				return fmt.Errorf(
+					"unable to unmarshal Evidence.ClockSkew: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
+type __premarshalEvidence struct {
+	Reason string `json:"reason"`
+
+	LastBeat *time.Time `json:"lastBeat"`
+
+	Silence json.RawMessage `json:"silence"`
+
+	MissedBeats *int `json:"missedBeats"`
+
+	ClockSkew json.RawMessage `json:"clockSkew"`
+
+	ExitCode *int `json:"exitCode"`
+}
+
+func (v *Evidence) MarshalJSON() ([]byte, error) {
+	premarshaled, err := v.__premarshalJSON()
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(premarshaled)
+}
+
+func (v *Evidence) __premarshalJSON() (*__premarshalEvidence, error) {
+	var retval __premarshalEvidence
+
+	retval.Reason = v.Reason
+	retval.LastBeat = v.LastBeat
+	{
+
+		dst := &retval.Silence
+		src := v.Silence
+		if src != nil {
+			var err error
+			*dst, err = MarshalDuration(
+				src)
+			if err != nil {
+				return nil, fmt.Errorf(
+					"unable to marshal Evidence.Silence: %w", err)
+			}
+		}
+	}
+	retval.MissedBeats = v.MissedBeats
+	{
+
+		dst := &retval.ClockSkew
+		src := v.ClockSkew
+		if src != nil {
+			var err error
+			*dst, err = MarshalDuration(
+				src)
+			if err != nil {
+				return nil, fmt.Errorf(
+					"unable to marshal Evidence.ClockSkew: %w", err)
+			}
+		}
+	}
+	retval.ExitCode = v.ExitCode
+	return &retval, nil
+}
+
+// ForgetNodeForgetNodeForgetNodePayload includes the requested fields of the GraphQL type ForgetNodePayload.
+// The GraphQL type's documentation follows.
+//
+// The forgotten node.
+type ForgetNodeForgetNodeForgetNodePayload struct {
+	// The node as it was.
+	Node *Node `json:"node"`
+}
+
+// GetNode returns ForgetNodeForgetNodeForgetNodePayload.Node, and is useful for accessing the field via an interface.
+func (v *ForgetNodeForgetNodeForgetNodePayload) GetNode() *Node { return v.Node }
+
+// ForgetNodeResponse is returned by ForgetNode on success.
+type ForgetNodeResponse struct {
+	// Lets a node that was removed join again as itself.
+	ForgetNode *ForgetNodeForgetNodeForgetNodePayload `json:"forgetNode"`
+}
+
+// GetForgetNode returns ForgetNodeResponse.ForgetNode, and is useful for accessing the field via an interface.
+func (v *ForgetNodeResponse) GetForgetNode() *ForgetNodeForgetNodeForgetNodePayload {
+	return v.ForgetNode
 }
 
 // HeartbeatResponse is returned by Heartbeat on success.
@@ -318,6 +509,8 @@ type Instance struct {
 	Status muster.InstanceStatus `json:"status"`
 	// Why it is in this status.
 	StatusReason string `json:"statusReason"`
+	// What was observed when it is not healthy, its node included; volatile.
+	UnhealthyBecause *Evidence `json:"unhealthyBecause"`
 	// What was asked for.
 	Desired muster.DesiredStatus `json:"desired"`
 	// Raised at each start.
@@ -384,6 +577,9 @@ func (v *Instance) GetStatus() muster.InstanceStatus { return v.Status }
 
 // GetStatusReason returns Instance.StatusReason, and is useful for accessing the field via an interface.
 func (v *Instance) GetStatusReason() string { return v.StatusReason }
+
+// GetUnhealthyBecause returns Instance.UnhealthyBecause, and is useful for accessing the field via an interface.
+func (v *Instance) GetUnhealthyBecause() *Evidence { return v.UnhealthyBecause }
 
 // GetDesired returns Instance.Desired, and is useful for accessing the field via an interface.
 func (v *Instance) GetDesired() muster.DesiredStatus { return v.Desired }
@@ -580,6 +776,10 @@ type Node struct {
 	Status muster.NodeStatus `json:"status"`
 	// Why it is in this status.
 	StatusReason string `json:"statusReason"`
+	// Since when it is in this status.
+	StatusSince time.Time `json:"statusSince"`
+	// What was observed of it when it is not healthy; volatile.
+	UnhealthyBecause *Evidence `json:"unhealthyBecause"`
 	// Whether new instances are placed on it; false while cordoned.
 	Schedulable bool `json:"schedulable"`
 	// Its labels.
@@ -637,6 +837,12 @@ func (v *Node) GetStatus() muster.NodeStatus { return v.Status }
 
 // GetStatusReason returns Node.StatusReason, and is useful for accessing the field via an interface.
 func (v *Node) GetStatusReason() string { return v.StatusReason }
+
+// GetStatusSince returns Node.StatusSince, and is useful for accessing the field via an interface.
+func (v *Node) GetStatusSince() time.Time { return v.StatusSince }
+
+// GetUnhealthyBecause returns Node.UnhealthyBecause, and is useful for accessing the field via an interface.
+func (v *Node) GetUnhealthyBecause() *Evidence { return v.UnhealthyBecause }
 
 // GetSchedulable returns Node.Schedulable, and is useful for accessing the field via an interface.
 func (v *Node) GetSchedulable() bool { return v.Schedulable }
@@ -831,6 +1037,29 @@ func (v *Registration) GetRemove() []string { return v.Remove }
 
 // GetRevision returns Registration.Revision, and is useful for accessing the field via an interface.
 func (v *Registration) GetRevision() int64 { return v.Revision }
+
+// ReleaseBrakeReleaseBrakeReleaseBrakePayload includes the requested fields of the GraphQL type ReleaseBrakePayload.
+// The GraphQL type's documentation follows.
+//
+// The released brake.
+type ReleaseBrakeReleaseBrakeReleaseBrakePayload struct {
+	// The brake.
+	Brake *Brake `json:"brake"`
+}
+
+// GetBrake returns ReleaseBrakeReleaseBrakeReleaseBrakePayload.Brake, and is useful for accessing the field via an interface.
+func (v *ReleaseBrakeReleaseBrakeReleaseBrakePayload) GetBrake() *Brake { return v.Brake }
+
+// ReleaseBrakeResponse is returned by ReleaseBrake on success.
+type ReleaseBrakeResponse struct {
+	// Ends the brake: nodes that are still silent are pruned once the whole span has passed again.
+	ReleaseBrake *ReleaseBrakeReleaseBrakeReleaseBrakePayload `json:"releaseBrake"`
+}
+
+// GetReleaseBrake returns ReleaseBrakeResponse.ReleaseBrake, and is useful for accessing the field via an interface.
+func (v *ReleaseBrakeResponse) GetReleaseBrake() *ReleaseBrakeReleaseBrakeReleaseBrakePayload {
+	return v.ReleaseBrake
+}
 
 // RemoveNodeRemoveNodeRemoveNodePayload includes the requested fields of the GraphQL type RemoveNodePayload.
 // The GraphQL type's documentation follows.
@@ -1253,6 +1482,8 @@ type WatchHealthHealthChangesHealthChange struct {
 	Node *Node `json:"node"`
 	// The instance as it was at this revision.
 	Instance *Instance `json:"instance"`
+	// The condition as it was at this revision.
+	Condition *Condition `json:"condition"`
 }
 
 // GetType returns WatchHealthHealthChangesHealthChange.Type, and is useful for accessing the field via an interface.
@@ -1293,6 +1524,9 @@ func (v *WatchHealthHealthChangesHealthChange) GetNode() *Node { return v.Node }
 
 // GetInstance returns WatchHealthHealthChangesHealthChange.Instance, and is useful for accessing the field via an interface.
 func (v *WatchHealthHealthChangesHealthChange) GetInstance() *Instance { return v.Instance }
+
+// GetCondition returns WatchHealthHealthChangesHealthChange.Condition, and is useful for accessing the field via an interface.
+func (v *WatchHealthHealthChangesHealthChange) GetCondition() *Condition { return v.Condition }
 
 // WatchHealthResponse is returned by WatchHealth on success.
 type WatchHealthResponse struct {
@@ -1463,6 +1697,14 @@ func (v *__CordonNodeInput) GetId() string { return v.Id }
 // GetReason returns __CordonNodeInput.Reason, and is useful for accessing the field via an interface.
 func (v *__CordonNodeInput) GetReason() string { return v.Reason }
 
+// __ForgetNodeInput is used internally by genqlient
+type __ForgetNodeInput struct {
+	Id string `json:"id"`
+}
+
+// GetId returns __ForgetNodeInput.Id, and is useful for accessing the field via an interface.
+func (v *__ForgetNodeInput) GetId() string { return v.Id }
+
 // __HeartbeatInput is used internally by genqlient
 type __HeartbeatInput struct {
 	Input muster.HeartbeatInput `json:"input"`
@@ -1626,6 +1868,14 @@ type __RegisterNodeInput struct {
 // GetInput returns __RegisterNodeInput.Input, and is useful for accessing the field via an interface.
 func (v *__RegisterNodeInput) GetInput() muster.RegisterNodeInput { return v.Input }
 
+// __ReleaseBrakeInput is used internally by genqlient
+type __ReleaseBrakeInput struct {
+	Reason string `json:"reason"`
+}
+
+// GetReason returns __ReleaseBrakeInput.Reason, and is useful for accessing the field via an interface.
+func (v *__ReleaseBrakeInput) GetReason() string { return v.Reason }
+
 // __RemoveNodeInput is used internally by genqlient
 type __RemoveNodeInput struct {
 	Id string `json:"id"`
@@ -1750,6 +2000,10 @@ fragment Node on Node {
 	memoryMb
 	status
 	statusReason
+	statusSince
+	unhealthyBecause {
+		... Evidence
+	}
 	schedulable
 	labels
 	lastSeen
@@ -1772,6 +2026,14 @@ fragment Node on Node {
 		instances
 	}
 }
+fragment Evidence on Evidence {
+	reason
+	lastBeat
+	silence
+	missedBeats
+	clockSkew
+	exitCode
+}
 `
 
 func CordonNode(
@@ -1790,6 +2052,87 @@ func CordonNode(
 	}
 
 	data_ = &CordonNodeResponse{}
+	resp_ := &graphql.Response{Data: data_}
+
+	err_ = client_.MakeRequest(
+		ctx_,
+		req_,
+		resp_,
+	)
+
+	return data_, err_
+}
+
+// The mutation executed by ForgetNode.
+const ForgetNode_Operation = `
+mutation ForgetNode ($id: ID!) {
+	forgetNode(input: {id:$id}) {
+		node {
+			... Node
+		}
+	}
+}
+fragment Node on Node {
+	id
+	uid
+	hostname
+	addr
+	port
+	role
+	cpuCount
+	memoryMb
+	status
+	statusReason
+	statusSince
+	unhealthyBecause {
+		... Evidence
+	}
+	schedulable
+	labels
+	lastSeen
+	incarnation
+	version
+	bootId
+	images
+	subnet
+	desiredRevision
+	registeredAt
+	revision
+	allocated {
+		cpuPercent
+		memoryMb
+		instances
+	}
+	free {
+		cpuPercent
+		memoryMb
+		instances
+	}
+}
+fragment Evidence on Evidence {
+	reason
+	lastBeat
+	silence
+	missedBeats
+	clockSkew
+	exitCode
+}
+`
+
+func ForgetNode(
+	ctx_ context.Context,
+	client_ graphql.Client,
+	id string,
+) (data_ *ForgetNodeResponse, err_ error) {
+	req_ := &graphql.Request{
+		OpName: "ForgetNode",
+		Query:  ForgetNode_Operation,
+		Variables: &__ForgetNodeInput{
+			Id: id,
+		},
+	}
+
+	data_ = &ForgetNodeResponse{}
 	resp_ := &graphql.Response{Data: data_}
 
 	err_ = client_.MakeRequest(
@@ -1861,6 +2204,9 @@ fragment Instance on Instance {
 	nodeSelector
 	status
 	statusReason
+	unhealthyBecause {
+		... Evidence
+	}
 	desired
 	generation
 	machine
@@ -1874,6 +2220,14 @@ fragment Instance on Instance {
 	terminatedAt
 	queueDeadline
 	revision
+}
+fragment Evidence on Evidence {
+	reason
+	lastBeat
+	silence
+	missedBeats
+	clockSkew
+	exitCode
 }
 `
 
@@ -1928,6 +2282,9 @@ fragment Instance on Instance {
 	nodeSelector
 	status
 	statusReason
+	unhealthyBecause {
+		... Evidence
+	}
 	desired
 	generation
 	machine
@@ -1941,6 +2298,14 @@ fragment Instance on Instance {
 	terminatedAt
 	queueDeadline
 	revision
+}
+fragment Evidence on Evidence {
+	reason
+	lastBeat
+	silence
+	missedBeats
+	clockSkew
+	exitCode
 }
 `
 
@@ -2109,6 +2474,9 @@ fragment Instance on Instance {
 	nodeSelector
 	status
 	statusReason
+	unhealthyBecause {
+		... Evidence
+	}
 	desired
 	generation
 	machine
@@ -2128,6 +2496,14 @@ fragment PageInfo on PageInfo {
 	hasPreviousPage
 	startCursor
 	endCursor
+}
+fragment Evidence on Evidence {
+	reason
+	lastBeat
+	silence
+	missedBeats
+	clockSkew
+	exitCode
 }
 `
 
@@ -2190,6 +2566,10 @@ fragment Node on Node {
 	memoryMb
 	status
 	statusReason
+	statusSince
+	unhealthyBecause {
+		... Evidence
+	}
 	schedulable
 	labels
 	lastSeen
@@ -2217,6 +2597,14 @@ fragment PageInfo on PageInfo {
 	hasPreviousPage
 	startCursor
 	endCursor
+}
+fragment Evidence on Evidence {
+	reason
+	lastBeat
+	silence
+	missedBeats
+	clockSkew
+	exitCode
 }
 `
 
@@ -2267,6 +2655,10 @@ fragment Node on Node {
 	memoryMb
 	status
 	statusReason
+	statusSince
+	unhealthyBecause {
+		... Evidence
+	}
 	schedulable
 	labels
 	lastSeen
@@ -2288,6 +2680,14 @@ fragment Node on Node {
 		memoryMb
 		instances
 	}
+}
+fragment Evidence on Evidence {
+	reason
+	lastBeat
+	silence
+	missedBeats
+	clockSkew
+	exitCode
 }
 `
 
@@ -2386,11 +2786,25 @@ fragment ClusterHealth on ClusterHealth {
 		count
 	}
 	conditions {
-		name
-		reason
-		since
+		... Condition
+	}
+	brake {
+		... Brake
 	}
 	revision
+}
+fragment Condition on Condition {
+	name
+	status
+	reason
+	since
+	until
+}
+fragment Brake on Brake {
+	state
+	reason
+	since
+	releasesAt
 }
 `
 
@@ -2483,6 +2897,10 @@ fragment Node on Node {
 	memoryMb
 	status
 	statusReason
+	statusSince
+	unhealthyBecause {
+		... Evidence
+	}
 	schedulable
 	labels
 	lastSeen
@@ -2518,6 +2936,14 @@ fragment ServerInfo on ServerInfo {
 	unhealthyAfter
 	pruneAfter
 }
+fragment Evidence on Evidence {
+	reason
+	lastBeat
+	silence
+	missedBeats
+	clockSkew
+	exitCode
+}
 `
 
 func RegisterNode(
@@ -2534,6 +2960,48 @@ func RegisterNode(
 	}
 
 	data_ = &RegisterNodeResponse{}
+	resp_ := &graphql.Response{Data: data_}
+
+	err_ = client_.MakeRequest(
+		ctx_,
+		req_,
+		resp_,
+	)
+
+	return data_, err_
+}
+
+// The mutation executed by ReleaseBrake.
+const ReleaseBrake_Operation = `
+mutation ReleaseBrake ($reason: String!) {
+	releaseBrake(input: {reason:$reason}) {
+		brake {
+			... Brake
+		}
+	}
+}
+fragment Brake on Brake {
+	state
+	reason
+	since
+	releasesAt
+}
+`
+
+func ReleaseBrake(
+	ctx_ context.Context,
+	client_ graphql.Client,
+	reason string,
+) (data_ *ReleaseBrakeResponse, err_ error) {
+	req_ := &graphql.Request{
+		OpName: "ReleaseBrake",
+		Query:  ReleaseBrake_Operation,
+		Variables: &__ReleaseBrakeInput{
+			Reason: reason,
+		},
+	}
+
+	data_ = &ReleaseBrakeResponse{}
 	resp_ := &graphql.Response{Data: data_}
 
 	err_ = client_.MakeRequest(
@@ -2565,6 +3033,10 @@ fragment Node on Node {
 	memoryMb
 	status
 	statusReason
+	statusSince
+	unhealthyBecause {
+		... Evidence
+	}
 	schedulable
 	labels
 	lastSeen
@@ -2586,6 +3058,14 @@ fragment Node on Node {
 		memoryMb
 		instances
 	}
+}
+fragment Evidence on Evidence {
+	reason
+	lastBeat
+	silence
+	missedBeats
+	clockSkew
+	exitCode
 }
 `
 
@@ -2675,6 +3155,9 @@ fragment Instance on Instance {
 	nodeSelector
 	status
 	statusReason
+	unhealthyBecause {
+		... Evidence
+	}
 	desired
 	generation
 	machine
@@ -2688,6 +3171,14 @@ fragment Instance on Instance {
 	terminatedAt
 	queueDeadline
 	revision
+}
+fragment Evidence on Evidence {
+	reason
+	lastBeat
+	silence
+	missedBeats
+	clockSkew
+	exitCode
 }
 `
 
@@ -2742,6 +3233,9 @@ fragment Instance on Instance {
 	nodeSelector
 	status
 	statusReason
+	unhealthyBecause {
+		... Evidence
+	}
 	desired
 	generation
 	machine
@@ -2755,6 +3249,14 @@ fragment Instance on Instance {
 	terminatedAt
 	queueDeadline
 	revision
+}
+fragment Evidence on Evidence {
+	reason
+	lastBeat
+	silence
+	missedBeats
+	clockSkew
+	exitCode
 }
 `
 
@@ -2809,6 +3311,9 @@ fragment Instance on Instance {
 	nodeSelector
 	status
 	statusReason
+	unhealthyBecause {
+		... Evidence
+	}
 	desired
 	generation
 	machine
@@ -2822,6 +3327,14 @@ fragment Instance on Instance {
 	terminatedAt
 	queueDeadline
 	revision
+}
+fragment Evidence on Evidence {
+	reason
+	lastBeat
+	silence
+	missedBeats
+	clockSkew
+	exitCode
 }
 `
 
@@ -2876,6 +3389,9 @@ fragment Instance on Instance {
 	nodeSelector
 	status
 	statusReason
+	unhealthyBecause {
+		... Evidence
+	}
 	desired
 	generation
 	machine
@@ -2889,6 +3405,14 @@ fragment Instance on Instance {
 	terminatedAt
 	queueDeadline
 	revision
+}
+fragment Evidence on Evidence {
+	reason
+	lastBeat
+	silence
+	missedBeats
+	clockSkew
+	exitCode
 }
 `
 
@@ -2937,6 +3461,10 @@ fragment Node on Node {
 	memoryMb
 	status
 	statusReason
+	statusSince
+	unhealthyBecause {
+		... Evidence
+	}
 	schedulable
 	labels
 	lastSeen
@@ -2958,6 +3486,14 @@ fragment Node on Node {
 		memoryMb
 		instances
 	}
+}
+fragment Evidence on Evidence {
+	reason
+	lastBeat
+	silence
+	missedBeats
+	clockSkew
+	exitCode
 }
 `
 
@@ -3007,6 +3543,9 @@ subscription WatchHealth ($since: Cursor, $initial: Boolean, $filter: HealthFilt
 		instance {
 			... Instance
 		}
+		condition {
+			... Condition
+		}
 	}
 }
 fragment Node on Node {
@@ -3020,6 +3559,10 @@ fragment Node on Node {
 	memoryMb
 	status
 	statusReason
+	statusSince
+	unhealthyBecause {
+		... Evidence
+	}
 	schedulable
 	labels
 	lastSeen
@@ -3059,6 +3602,9 @@ fragment Instance on Instance {
 	nodeSelector
 	status
 	statusReason
+	unhealthyBecause {
+		... Evidence
+	}
 	desired
 	generation
 	machine
@@ -3072,6 +3618,21 @@ fragment Instance on Instance {
 	terminatedAt
 	queueDeadline
 	revision
+}
+fragment Condition on Condition {
+	name
+	status
+	reason
+	since
+	until
+}
+fragment Evidence on Evidence {
+	reason
+	lastBeat
+	silence
+	missedBeats
+	clockSkew
+	exitCode
 }
 `
 
@@ -3160,6 +3721,9 @@ fragment Instance on Instance {
 	nodeSelector
 	status
 	statusReason
+	unhealthyBecause {
+		... Evidence
+	}
 	desired
 	generation
 	machine
@@ -3173,6 +3737,14 @@ fragment Instance on Instance {
 	terminatedAt
 	queueDeadline
 	revision
+}
+fragment Evidence on Evidence {
+	reason
+	lastBeat
+	silence
+	missedBeats
+	clockSkew
+	exitCode
 }
 `
 
@@ -3255,6 +3827,10 @@ fragment Node on Node {
 	memoryMb
 	status
 	statusReason
+	statusSince
+	unhealthyBecause {
+		... Evidence
+	}
 	schedulable
 	labels
 	lastSeen
@@ -3276,6 +3852,14 @@ fragment Node on Node {
 		memoryMb
 		instances
 	}
+}
+fragment Evidence on Evidence {
+	reason
+	lastBeat
+	silence
+	missedBeats
+	clockSkew
+	exitCode
 }
 `
 

@@ -58,4 +58,7 @@ type Retention struct {
 	MaxAge    time.Duration // 0: 72 h; negative: no limit
 	Now       time.Time     // what MaxAge is counted from; zero: now
 	BatchRows int           // changes looked at in one transaction; 0: 500
+	// Raise is told the floor before it is raised, and so before any change goes;
+	// nil: nobody is.
+	Raise func(Position)
 }

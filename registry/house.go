@@ -105,14 +105,13 @@ func (r *Registry) tidy(ctx context.Context) {
 	}
 }
 
-// compact drops the changes that are too many or too old; the floor moves first.
+// compact drops the changes that are too many or too old. The hub's floor moves
+// first: what it says can be resumed from is all there.
 func (r *Registry) compact(ctx context.Context) error {
-	floor, _, err := r.Store.Compact(ctx, muster.Retention{Keep: r.opts.KeepChanges, MaxAge: r.opts.KeepChangesFor, Now: r.opts.Now()})
-	if err != nil {
-		return err
-	}
-	r.Hub.SetFloor(floor)
-	return nil
+	_, _, err := r.Store.Compact(ctx, muster.Retention{
+		Keep: r.opts.KeepChanges, MaxAge: r.opts.KeepChangesFor, Now: r.opts.Now(), Raise: r.Hub.SetFloor,
+	})
+	return err
 }
 
 // forgetRequests drops the requestIds that have had their time, from the

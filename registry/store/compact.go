@@ -72,6 +72,9 @@ func (s *Store) raiseFloor(ctx context.Context, r muster.Retention) (counter, er
 	if err != nil || c.Floor == before {
 		return c, err
 	}
+	if r.Raise != nil {
+		r.Raise(c.floor())
+	}
 	return c, s.tx(ctx, func(tx *gorm.DB) error {
 		return tx.Exec("UPDATE counter SET floor = ?, floor_batch = ? WHERE floor < ?", c.Floor, c.FloorBatch, c.Floor).Error
 	})

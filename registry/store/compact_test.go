@@ -219,7 +219,7 @@ func TestStore_CompactKeepsWhatReplayNeeds(t *testing.T) {
 func TestStore_CompactLetsOthersWrite(t *testing.T) {
 	var s *store.Store
 	var j *journal
-	between := 0
+	between, told := 0, 0
 	node := aNode(1)
 	s = open(t, store.Options{Dir: t.TempDir(), Fault: func(p store.Point) error {
 		if p == store.BeforeSweep {
@@ -235,7 +235,16 @@ func TestStore_CompactLetsOthersWrite(t *testing.T) {
 	for range 50 {
 		commit(t, s, j.batch(node))
 	}
-	floor, deleted, err := s.Compact(t.Context(), muster.Retention{Keep: 10, MaxAge: -1, BatchRows: 10})
+	raise := func(floor muster.Position) {
+		if state := load(t, s); floor.Revision != 40 || floor.Tag == "" || state.Floor.Revision != 0 {
+			t.Errorf("told of the floor %v when it is %d", floor, state.Floor.Revision)
+		}
+		told++
+	}
+	floor, deleted, err := s.Compact(t.Context(), muster.Retention{Keep: 10, MaxAge: -1, BatchRows: 10, Raise: raise})
+	if told != 1 {
+		t.Errorf("told of the floor %d times", told)
+	}
 	if err != nil || floor.Revision != 40 || deleted != 39 || between != 4 {
 		t.Errorf("floor %v, %d deleted in %d parts: %v", floor, deleted, between, err)
 	}

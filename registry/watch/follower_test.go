@@ -169,6 +169,78 @@ func TestFollower_Compacted(t *testing.T) {
 	}
 }
 
+// TestFollower_TheLogIsCompactedWhileItIsRead: who is above the new floor goes on,
+// though the block that it shares with others begins below it.
+func TestFollower_TheLogIsCompactedWhileItIsRead(t *testing.T) {
+	for _, tc := range []struct {
+		name         string
+		since, floor int64
+		code         muster.Code
+	}{
+		{"above the new floor, in the first block", 15, 10, ""},
+		{"at the new floor, in the first block", 10, 10, ""},
+		{"below the new floor, in the first block", 9, 10, muster.Compacted},
+		{"from the begin, in the first block", 0, 10, muster.Compacted},
+		{"above the new floor, in a later block", 275, 270, ""},
+		{"below the new floor, in a later block", 265, 270, muster.Compacted},
+		{"below the new floor, in a block that is gone", 15, 270, muster.Compacted},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			m := &memory{}
+			h := newHub(m, watch.Options{RingSize: 1})
+			h.Publish(m.write(t, 280))
+			f, err := h.Scan(watch.Spec{Match: all}).Follow(t.Context(), watch.Request{Since: cursorAt(tc.since)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			m.begin = func() {
+				m.begin = nil
+				floor := cursorAt(tc.floor).Position
+				h.SetFloor(floor)
+				m.compact(floor.Revision)
+			}
+			if tc.code == "" {
+				if got, want := len(drain(t, f)), int(280-tc.since)+1; got != want {
+					t.Errorf("%d items, want %d", got, want)
+				}
+				return
+			}
+			for err == nil || errors.Is(err, watch.ErrBehind) {
+				if _, err = f.Next(time.Now()); errors.Is(err, watch.ErrBehind) {
+					if err := f.Load(t.Context()); err != nil {
+						wantCompacted(t, err)
+						return
+					}
+				}
+			}
+			wantCompacted(t, err)
+		})
+	}
+}
+
+func wantCompacted(t *testing.T, err error) {
+	t.Helper()
+	if muster.CodeOf(err) != muster.Compacted {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestHub_SetFloor_OnlyRises(t *testing.T) {
+	m := &memory{}
+	h := newHub(m, watch.Options{})
+	h.Publish(m.write(t, 20))
+	h.SetFloor(cursorAt(9).Position)
+	h.SetFloor(cursorAt(5).Position)
+	h.Reset(epoch, cursorAt(20).Position, cursorAt(5).Position) // read before it rose
+	if got := h.Oldest(); got != *cursorAt(9) {
+		t.Errorf("the oldest is %+v", got)
+	}
+	h.Reset(epoch, cursorAt(8).Position, cursorAt(5).Position) // another history
+	if got := h.Oldest(); got != *cursorAt(5) {
+		t.Errorf("the oldest of another history is %+v", got)
+	}
+}
+
 func TestHub_Reset_GoesOnInTheSameHistory(t *testing.T) {
 	m := &memory{}
 	h := newHub(m, watch.Options{})

@@ -12,7 +12,8 @@ import (
 // Log is the durable change log, which a registry/store is.
 type Log interface {
 	// ChangesAfter returns up to limit changes with a revision above after,
-	// ascending. Their objects need not be decoded.
+	// ascending; COMPACTED when after is below its floor, which it has to tell
+	// SetFloor first. Their objects need not be decoded.
 	ChangesAfter(ctx context.Context, after int64, limit int) ([]*muster.Change, error)
 	// PositionAt returns the position of a revision, and whether the log has it.
 	PositionAt(ctx context.Context, revision int64) (muster.Position, bool, error)
@@ -90,7 +91,9 @@ func (h *Hub) Reset(epoch string, head, floor muster.Position) {
 	old := h.state
 	same := old.epoch == epoch && (head.Revision > old.head.Revision || head == old.head)
 	h.state = state{epoch: epoch, history: old.history, head: head, floor: floor, oldest: old.oldest}
-	if !same {
+	if same {
+		h.state.floor = later(old.floor, floor) // it may have risen since it was read
+	} else {
 		h.state.history++
 		h.blocks.clear()
 	}
@@ -134,12 +137,12 @@ func (h *Hub) wake() {
 	h.changed = make(chan struct{})
 }
 
-// SetFloor says up to where the log has been compacted: the oldest position that
-// can be resumed from.
+// SetFloor says up to where the log is about to be compacted: the oldest position
+// that can be resumed from. It only ever rises in one history.
 func (h *Hub) SetFloor(floor muster.Position) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.state.floor = floor
+	h.state.floor = later(h.state.floor, floor)
 }
 
 // Head is the newest position that has been announced.

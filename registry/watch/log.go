@@ -46,11 +46,14 @@ func (h *Hub) After(ctx context.Context, after int64, limit int) ([]*muster.Chan
 }
 
 // readLog reads the count changes that follow after and makes sure that none is
-// missing.
+// missing. COMPACTED when the floor has risen above after meanwhile.
 func (h *Hub) readLog(ctx context.Context, s state, after int64, count int) ([]*muster.Change, error) {
 	h.logReads.Add(1)
 	changes, err := h.log.ChangesAfter(ctx, after, count)
-	if err != nil {
+	switch {
+	case muster.CodeOf(err) == muster.Compacted:
+		return nil, err
+	case err != nil:
 		return nil, unreadable(after, err)
 	}
 	for i, c := range changes {
@@ -200,12 +203,17 @@ func (h *Hub) readBlock(ctx context.Context, index int64) (*block, error) {
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	s := h.snapshot()
-	first := max(index*blockSize, s.floor.Revision)
-	limit := min((index+1)*blockSize, s.head.Revision) - first
-	if limit <= 0 {
-		return nil, s.compacted("revision %d is older than the log, which begins after %d", index*blockSize, s.floor.Revision)
+	for {
+		s := h.snapshot()
+		first := max(index*blockSize, s.floor.Revision)
+		limit := min((index+1)*blockSize, s.head.Revision) - first
+		if limit <= 0 {
+			return nil, s.compacted("revision %d is older than the log, which begins after %d", index*blockSize, s.floor.Revision)
+		}
+		changes, err := h.readLog(ctx, s, first, int(limit))
+		if muster.CodeOf(err) == muster.Compacted && h.snapshot().floor.Revision > s.floor.Revision {
+			continue // what is above the floor now is all there
+		}
+		return &block{history: s.history, index: index, changes: changes}, err
 	}
-	changes, err := h.readLog(ctx, s, first, int(limit))
-	return &block{history: s.history, index: index, changes: changes}, err
 }

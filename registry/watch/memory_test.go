@@ -21,6 +21,7 @@ type memory struct {
 	floor int64
 	fails bool
 	hold  chan struct{} // not nil: reads wait for it
+	begin func()        // not nil: called before a read
 	reads int
 	most  int // reads at the same time
 	now   int
@@ -28,9 +29,13 @@ type memory struct {
 
 var errDisk = errors.New("the disk is gone")
 
+// ChangesAfter is as the store's: after 0, it has what compaction kept.
 func (m *memory) ChangesAfter(ctx context.Context, after int64, limit int) ([]*muster.Change, error) {
 	m.enter()
 	defer m.exit()
+	if m.begin != nil {
+		m.begin()
+	}
 	if m.hold != nil {
 		select {
 		case <-m.hold:
@@ -42,6 +47,9 @@ func (m *memory) ChangesAfter(ctx context.Context, after int64, limit int) ([]*m
 	defer m.mu.Unlock()
 	if m.fails {
 		return nil, errDisk
+	}
+	if after != 0 && after < m.floor {
+		return nil, muster.Errorf(muster.Compacted, "the changes after %d are no longer all there", after)
 	}
 	var found []*muster.Change
 	for _, row := range m.rows {

@@ -48,7 +48,7 @@ func kill(t *testing.T, pid int) {
 // TestSurvive_AgentKilled has another process launch a machine and be killed.
 func TestSurvive_AgentKilled(t *testing.T) {
 	h := newHost(t)
-	spec := h.spec("a", "trap 'echo was stopped; exit 4' TERM; while :; do sleep 60 & wait $!; done")
+	spec := h.spec("a", "trap 'echo was stopped; exit 4' TERM; echo trapped; while :; do sleep 60 & wait $!; done")
 	text, err := json.Marshal(spec)
 	if err != nil {
 		t.Fatal(err)
@@ -70,7 +70,7 @@ func TestSurvive_AgentKilled(t *testing.T) {
 		t.Error("the agent ended by itself")
 	}
 	d := h.open()
-	adopted := await(t, d, spec.Machine, func(driver.Status) bool { return true })
+	adopted := await(t, d, spec.Machine, func(driver.Status) bool { return strings.Contains(h.console(spec.Machine), "trapped") })
 	if adopted.State != driver.Running || adopted.PID != launched.PID || !adopted.Started.Equal(launched.Started) {
 		t.Errorf("adopted %+v, want it as launched: %+v", adopted, launched)
 	}
@@ -84,7 +84,7 @@ func TestSurvive_AgentKilled(t *testing.T) {
 func TestSurvive_SupervisorKilled(t *testing.T) {
 	h := newHost(t)
 	d := h.open()
-	spec := h.spec("a", "trap 'echo was stopped; exit 4' TERM; while :; do sleep 60 & wait $!; done")
+	spec := h.spec("a", "trap 'echo was stopped; exit 4' TERM; echo trapped; while :; do sleep 60 & wait $!; done")
 	launched := run(t, d, spec)
 	for range 2 { // the second one is no child of systemd-nspawn's parent any more
 		old := pid(t, h, spec.Machine, "supervisor")
@@ -94,6 +94,7 @@ func TestSurvive_SupervisorKilled(t *testing.T) {
 			t.Fatalf("after its supervisor was killed it is %+v, want it as launched: %+v", m, launched)
 		}
 	}
+	await(t, d, spec.Machine, func(driver.Status) bool { return strings.Contains(h.console(spec.Machine), "trapped") })
 	m, err := d.Stop(t.Context(), spec.Machine, grace)
 	if err != nil || m.State != driver.Exited || m.Reason != "stopped" || !strings.Contains(m.Output, "was stopped") {
 		t.Errorf("stopped %+v, %v, want it stopped", m, err)

@@ -61,9 +61,15 @@ func TestLimits_CPUQuotaBinds(t *testing.T) {
 	d := h.open()
 	spec := h.spec("spin", "while :; do :; done")
 	run(t, d, spec)
-	before, begin := cpuSeconds(t, h, spec.Machine), time.Now()
-	time.Sleep(2 * time.Second) // the window that is measured
-	used := (cpuSeconds(t, h, spec.Machine) - before) / time.Since(begin).Seconds()
+	used := 0.0
+	for range 3 { // on a machine that is busy otherwise it may get less than its quota for a while, never more
+		before, begin := cpuSeconds(t, h, spec.Machine), time.Now()
+		time.Sleep(2 * time.Second) // the window that is measured
+		used = (cpuSeconds(t, h, spec.Machine) - before) / time.Since(begin).Seconds()
+		if used >= 0.20 {
+			break
+		}
+	}
 	if used < 0.20 || used > 0.30 {
 		t.Errorf("a spinning NANO used %.1f %% of a core, want 20 to 30", 100*used)
 	}

@@ -18,8 +18,12 @@ func (d *Driver) List(ctx context.Context) ([]driver.Status, error) {
 		return all, err
 	}
 	for _, name := range lost {
-		if err := d.recoverNamed(ctx, name); err != nil {
-			return nil, fmt.Errorf("machine %s has lost its supervisor: %w", name, err)
+		err := d.recoverNamed(ctx, name)
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		if err != nil { // the others are no worse for it, and the next List tries again
+			d.opts.Logger.Error("a machine has lost its supervisor", "machine", name, "err", err)
 		}
 	}
 	all, _, err = d.statuses()
@@ -111,8 +115,8 @@ func (d *Driver) recover(m machine) error {
 		return err
 	}
 	defer lock.Close()
-	if _, err := m.ending(); !errors.Is(err, fs.ErrNotExist) {
-		return err
+	if exists(m.path("exit.json")) {
+		return nil
 	}
 	r, err := m.record()
 	if errors.Is(err, fs.ErrNotExist) { // removed meanwhile

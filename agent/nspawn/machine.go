@@ -106,6 +106,9 @@ func (m machine) setProgress(p progress) error {
 // tryLock takes the machine's lock, nil when somebody has it. The lock is the open file's: it is
 // free once all copies of that, also those in other processes, are closed.
 func (m machine) tryLock() (*os.File, error) {
+	if held, err := m.held(); err != nil || held { // not to wake Watch
+		return nil, err
+	}
 	f, err := os.OpenFile(m.lockPath(), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err

@@ -99,6 +99,7 @@ func (d *Driver) awaitEnd(ctx context.Context, m machine) error {
 func (d *Driver) seize(ctx context.Context, m machine, r record) (lock *os.File, err error) {
 	deadline := time.Now().Add(10 * time.Second)
 	err = poll(ctx, func() (bool, error) {
+		var err error
 		if lock, err = m.tryLock(); err != nil || lock != nil {
 			return true, err
 		}

@@ -84,8 +84,11 @@ func (r *Registry) buried(v View, now time.Time) (due []*muster.Node) {
 
 // refersTo reports whether an instance is on the node or pinned to it.
 func (v View) refersTo(uid muster.NodeUID) bool {
+	if v.one(tableInstance, byNode, uid) != nil {
+		return true // by the index, for this is asked at each sweep
+	}
 	for i := range v.Instances() {
-		if i.NodeUID == uid || i.PinnedNode == uid {
+		if i.PinnedNode == uid {
 			return true
 		}
 	}

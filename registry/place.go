@@ -71,30 +71,26 @@ func noCapacity(i *muster.Instance, v scheduler.Verdict) *muster.Error {
 }
 
 // placePending places those of the waiting instances that fit now, in order of
-// their ids, each in a mutation of its own.
+// their ids, each in a mutation of its own. Capacity only shrinks on the way, so
+// what did not fit once is not tried again: a long queue of the same costs little.
 func (r *Registry) placePending(b *batch) {
-	var waiting []muster.InstanceID
-	for i := range b.view.InstancesIn(muster.Pending) {
-		waiting = append(waiting, i.ID)
-	}
-	for _, id := range waiting {
-		if err := b.run("muster", r.placeOne(id)); err != nil {
-			r.Logger.Error("placing a waiting instance failed", "instance", id, "err", err)
+	waiting := slices.Collect(b.view.InstancesIn(muster.Pending))
+	full := map[string]bool{}
+	for _, i := range waiting {
+		need := fmt.Sprint(ask(i)) // maps print sorted
+		if full[need] {
+			continue
+		}
+		placed := i.Clone()
+		err := b.run("muster", func(v View, w *Writes) error {
+			if full[need] = r.place(v, placed).Node == nil; !full[need] {
+				w.Assign(placed, "placed on a node")
+			}
+			return nil
+		})
+		if err != nil {
+			r.Logger.Error("placing a waiting instance failed", "instance", i.ID, "err", err)
 		}
 	}
 	b.frees = false
-}
-
-func (r *Registry) placeOne(id muster.InstanceID) Mutation {
-	return func(v View, w *Writes) error {
-		i := v.Instance(id)
-		if i == nil || i.Status != muster.Pending {
-			return nil
-		}
-		placed := i.Clone()
-		if r.place(v, placed).Node != nil {
-			w.Assign(placed, "placed on a node")
-		}
-		return nil
-	}
 }

@@ -50,20 +50,25 @@ func serverFlags(f *pflag.FlagSet, o *server.Options) {
 	f.DurationVar(&o.HeartbeatInterval, "heartbeat-interval", o.HeartbeatInterval, "how often agents beat")
 	f.DurationVar(&o.UnhealthyAfter, "unhealthy-after", o.UnhealthyAfter, "the silence after which a node is UNHEALTHY")
 	f.DurationVar(&o.PruneAfter, "prune-after", o.PruneAfter, "the silence after which a node is pruned")
+	f.DurationVar(&o.BrakeMax, "brake-max", o.BrakeMax, "how long at most nobody is pruned because too many fell silent together")
+	f.DurationVar(&o.TombstoneTTL, "tombstone-ttl", o.TombstoneTTL, "how long a pruned node can return as itself")
 	f.DurationVar(&o.SweepInterval, "sweep-interval", o.SweepInterval, "how often silence is looked for")
 	f.Var(&prefixValue{&o.InstanceNetwork}, "instance-network", "`NETWORK` of the instances; each node gets a /24 of it")
+	f.DurationVar(&o.AddressRest, "address-rest", o.AddressRest, "how long an instance's address stays unused after it")
 	f.Float64Var(&o.CPUOvercommit, "cpu-overcommit", o.CPUOvercommit, "CPU promised for each CPU that there is")
 	f.IntVar(&o.QueueMax, "queue-max", o.QueueMax, "instances that may wait for a node")
 	f.IntVar(&o.RetainChanges, "retain-changes", o.RetainChanges, "changes that are kept to resume from")
 	f.DurationVar(&o.RetainFor, "retain-for", o.RetainFor, "how long changes are kept to resume from")
 	f.DurationVar(&o.RequestTTL, "request-ttl", o.RequestTTL, "how long a request id is remembered")
 	f.DurationVar(&o.TerminatedTTL, "terminated-ttl", o.TerminatedTTL, "how long a terminated instance is shown")
+	f.DurationVar(&o.FlushInterval, "flush-interval", o.FlushInterval, "how often it is stored when nodes were last seen, and the log is compacted")
 }
 
 // limitFlags declares the limits of GraphQL.
 func limitFlags(f *pflag.FlagSet, o *server.Options) {
 	l := &o.Limits
 	f.DurationVar(&o.OperationTime, "operation-time", o.OperationTime, "how long an operation, or one event of a subscription, may take")
+	f.DurationVar(&o.PingInterval, "ping-interval", o.PingInterval, "how often a WebSocket is asked whether it lives; two pings without an answer are its end")
 	f.Int64Var(&l.Body, "max-body", l.Body, "bytes of a request")
 	f.Int64Var(&l.AgentBody, "max-agent-body", l.AgentBody, "bytes of an agent's report")
 	f.IntVar(&l.Tokens, "max-tokens", l.Tokens, "tokens of a document")

@@ -11,6 +11,7 @@ import (
 
 	"github.com/muster-cloud/muster"
 	"github.com/muster-cloud/muster/registry"
+	"github.com/muster-cloud/muster/registry/liveness"
 )
 
 // weather is a cluster under virtual time whose nodes beat while they are told
@@ -241,6 +242,9 @@ func TestLiveness_WhatIsNotSilence(t *testing.T) {
 			w.silence(true, 0, 1, 2, 3, 4)
 			w.pass(10 * time.Minute)
 			w.want("while the port does not answer", "HHHHH")
+			if until := w.ClusterHealth().Conditions[0].Until; until == nil || until.Sub(time.Now()) < 25*time.Second {
+				w.t.Errorf("expiry is postponed until %v, and it is %s", until, time.Now())
+			}
 			w.deaf.Store(false)
 			w.silence(false, 0, 1, 2, 3, 4)
 		}, true},
@@ -264,6 +268,23 @@ func TestLiveness_WhatIsNotSilence(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestLiveness_BeatsAsOftenAsSweeps(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		w := open(t, setup{dir: dir, opts: registry.Options{
+			Liveness:      liveness.Options{Interval: time.Second, UnhealthyAfter: 3 * time.Second, PruneAfter: time.Minute},
+			SweepInterval: time.Second,
+		}})
+		w.join(t, "n1", 4, 4096)
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		if n := w.Node("n1"); n.Status != muster.Unhealthy || w.View().Holds(muster.ExpiryPostponed) {
+			t.Errorf("after 10 s of silence it is %s; expiry postponed: %t", n.Status, w.View().Holds(muster.ExpiryPostponed))
+		}
+		w.stop()
+	})
 }
 
 func TestLiveness_Evidence(t *testing.T) {

@@ -32,11 +32,12 @@ func (r *Registry) sweep(ctx context.Context) error {
 }
 
 // listen looks at the clocks and asks the server's own port, apart from the
-// sweeper: that one may have to wait for a commit.
+// sweeper: that one may have to wait for a commit. It looks often enough that
+// its own pauses are never taken for stillness.
 func (r *Registry) listen(ctx context.Context) error {
-	clocks := time.NewTicker(r.opts.SweepInterval)
+	clocks := time.NewTicker(max(min(r.opts.SweepInterval, r.opts.Liveness.Interval/4), time.Millisecond))
 	defer clocks.Stop()
-	port := time.NewTicker(r.opts.Liveness.Interval / 2)
+	port := time.NewTicker(max(r.opts.Liveness.Interval/2, time.Millisecond))
 	defer port.Stop()
 	for {
 		select {

@@ -32,19 +32,24 @@ type Options struct {
 	HeartbeatInterval time.Duration // how often agents beat; 10 s
 	UnhealthyAfter    time.Duration // the silence after which a node is UNHEALTHY; 30 s
 	PruneAfter        time.Duration // the silence after which a node is pruned; 5 min
+	BrakeMax          time.Duration // how long the brake holds at most; 30 min
 	SweepInterval     time.Duration // how often silence is looked for; 1 s
+	TombstoneTTL      time.Duration // how long a pruned node can return as itself; 72 h
 
-	InstanceNetwork netip.Prefix // each node gets a /24 of it; 10.213.0.0/16
-	CPUOvercommit   float64      // CPU promised per CPU there is; 2
-	QueueMax        int          // instances that may wait for a node; 1,000
+	InstanceNetwork netip.Prefix  // each node gets a /24 of it; 10.213.0.0/16
+	AddressRest     time.Duration // how long an instance's address stays unused after it; 2 min
+	CPUOvercommit   float64       // CPU promised per CPU there is; 2
+	QueueMax        int           // instances that may wait for a node; 1,000
 
 	RetainChanges int           // changes that are kept; 100,000
 	RetainFor     time.Duration // how long changes are kept; 72 h
 	RequestTTL    time.Duration // how long a requestId is remembered; 24 h
 	TerminatedTTL time.Duration // how long a terminated instance is shown; 1 h
+	FlushInterval time.Duration // how often is stored when nodes were last seen, and the log compacted; 1 min
 
 	Limits        transport.Limits // of GraphQL; each as transport.Limits says
 	OperationTime time.Duration    // how long an operation of GraphQL may take; 30 s
+	PingInterval  time.Duration    // how often a WebSocket is asked whether it lives; 20 s
 
 	Logger *slog.Logger // slog.Default()
 }
@@ -54,11 +59,14 @@ func (o Options) registry() registry.Options {
 	return registry.Options{
 		Version: o.Version,
 		Liveness: liveness.Options{
-			Interval: o.HeartbeatInterval, UnhealthyAfter: o.UnhealthyAfter, PruneAfter: o.PruneAfter,
+			Interval: o.HeartbeatInterval, UnhealthyAfter: o.UnhealthyAfter, PruneAfter: o.PruneAfter, BrakeMax: o.BrakeMax,
 		},
 		Scheduler:       scheduler.Options{CPUOvercommit: o.CPUOvercommit},
 		InstanceNetwork: o.InstanceNetwork,
+		AddressRest:     o.AddressRest,
 		SweepInterval:   o.SweepInterval,
+		Tombstone:       o.TombstoneTTL,
+		FlushInterval:   o.FlushInterval,
 		MaxPending:      o.QueueMax,
 		RequestTTL:      o.RequestTTL,
 		TerminatedTTL:   o.TerminatedTTL,
@@ -76,14 +84,19 @@ func (o Options) withDefaults() Options {
 	orNumber(&o.HeartbeatInterval, liveness.DefaultInterval)
 	orNumber(&o.UnhealthyAfter, liveness.DefaultUnhealthyAfter)
 	orNumber(&o.PruneAfter, liveness.DefaultPruneAfter)
+	orNumber(&o.BrakeMax, liveness.DefaultBrakeMax)
 	orNumber(&o.SweepInterval, registry.DefaultSweepInterval)
+	orNumber(&o.TombstoneTTL, registry.DefaultTombstone)
+	orNumber(&o.AddressRest, registry.DefaultAddressRest)
 	orNumber(&o.CPUOvercommit, scheduler.DefaultCPUOvercommit)
 	orNumber(&o.QueueMax, registry.DefaultMaxPending)
 	orNumber(&o.RetainChanges, registry.DefaultKeepChanges)
 	orNumber(&o.RetainFor, registry.DefaultKeepChangesFor)
 	orNumber(&o.RequestTTL, registry.DefaultRequestTTL)
 	orNumber(&o.TerminatedTTL, registry.DefaultTerminatedTTL)
+	orNumber(&o.FlushInterval, registry.DefaultFlushInterval)
 	orNumber(&o.OperationTime, 30*time.Second)
+	orNumber(&o.PingInterval, 20*time.Second)
 	o.Limits = o.Limits.WithDefaults()
 	if !o.InstanceNetwork.IsValid() {
 		o.InstanceNetwork = netip.MustParsePrefix(registry.DefaultInstanceNetwork)
@@ -139,13 +152,18 @@ func (o Options) numbers() []number {
 		{"heartbeat-interval", o.HeartbeatInterval.Seconds()},
 		{"unhealthy-after", o.UnhealthyAfter.Seconds()},
 		{"prune-after", o.PruneAfter.Seconds()},
+		{"brake-max", o.BrakeMax.Seconds()},
 		{"sweep-interval", o.SweepInterval.Seconds()},
+		{"tombstone-ttl", o.TombstoneTTL.Seconds()},
+		{"address-rest", o.AddressRest.Seconds()},
 		{"queue-max", float64(o.QueueMax)},
 		{"retain-changes", float64(o.RetainChanges)},
 		{"retain-for", o.RetainFor.Seconds()},
 		{"request-ttl", o.RequestTTL.Seconds()},
 		{"terminated-ttl", o.TerminatedTTL.Seconds()},
+		{"flush-interval", o.FlushInterval.Seconds()},
 		{"operation-time", o.OperationTime.Seconds()},
+		{"ping-interval", o.PingInterval.Seconds()},
 		{"max-body", float64(o.Limits.Body)},
 		{"max-agent-body", float64(o.Limits.AgentBody)},
 		{"max-tokens", float64(o.Limits.Tokens)},

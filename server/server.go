@@ -81,9 +81,11 @@ func (s *Server) assemble(ctx context.Context) (err error) {
 		return err
 	}
 	s.hub = watch.New(s.store, watch.Options{})
+	rules := o.registry()
+	rules.Probe = s.heard(newProbe(s.Addr()))
 	s.registry, err = registry.Open(ctx, registry.Deps{
 		Store: s.store, History: s.store, Hub: s.hub, Agents: s.agents, Logger: s.log,
-	}, o.registry())
+	}, rules)
 	if err != nil {
 		return err
 	}
@@ -142,6 +144,17 @@ func (s *Server) Run(ctx context.Context) error {
 	s.log.Info("serving", "addr", s.Addr().String(), "data_dir", s.options.DataDir)
 	defer s.log.Info("stopped")
 	return group.Wait()
+}
+
+// heard asks the probe while the server means to be heard: a port that was closed
+// to stop is no reason to postpone anything.
+func (s *Server) heard(p *probe) func(context.Context) error {
+	return func(ctx context.Context) error {
+		if err := p.ask(ctx); err != nil && !s.stopping.Load() {
+			return err
+		}
+		return nil
+	}
 }
 
 // begin marks that Run has begun; it must not be after Close, or twice.

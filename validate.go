@@ -2,6 +2,7 @@ package muster
 
 import (
 	"net/netip"
+	"regexp"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -89,6 +90,9 @@ func CheckMap(field string, m Map) error {
 	return nil
 }
 
+// variable is what a shell, and systemd-nspawn, take for a variable's name.
+var variable = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+
 func checkEnv(env Map) error {
 	if len(env) > MaxMapEntries {
 		return InvalidField("env", "it has %d entries, at most %d are allowed", len(env), MaxMapEntries)
@@ -96,8 +100,8 @@ func checkEnv(env Map) error {
 	size := 0
 	for k, v := range env {
 		size += len(k) + len(v)
-		if k == "" || strings.ContainsAny(k, "=\x00") || !utf8.ValidString(k) {
-			return InvalidField("env", "%q cannot be the name of a variable", k)
+		if !variable.MatchString(k) {
+			return InvalidField("env", "%q cannot be the name of a variable; use letters, digits and underscores, with no digit first", k)
 		}
 		if !utf8.ValidString(v) || strings.ContainsRune(v, 0) {
 			return InvalidField("env."+k, "it has a NUL or is not valid UTF-8")

@@ -62,6 +62,14 @@ func (r *mutationResolver) RestartInstance(ctx context.Context, input generated.
 	return &generated.RestartInstancePayload{Instance: i, Revision: revision}, nil
 }
 
+func (r *mutationResolver) AdoptInstance(ctx context.Context, input generated.AdoptInstanceInput) (*generated.AdoptInstancePayload, error) {
+	i, revision, err := r.registry.AdoptInstance(ctx, muster.InstanceID(input.ID))
+	if err != nil {
+		return nil, err
+	}
+	return &generated.AdoptInstancePayload{Instance: i, Revision: revision}, nil
+}
+
 func (r *mutationResolver) TerminateInstance(ctx context.Context, input generated.TerminateInstanceInput) (*generated.TerminateInstancePayload, error) {
 	i, revision, err := r.registry.TerminateInstance(ctx, muster.InstanceID(input.ID))
 	if err != nil {

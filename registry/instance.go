@@ -274,6 +274,23 @@ func (r *Registry) TerminateInstance(ctx context.Context, id muster.InstanceID) 
 	})
 }
 
+// AdoptInstance makes an UNKNOWN instance one of this registry's: it is from then
+// on as if it had been launched here, and is to be as it was found.
+func (r *Registry) AdoptInstance(ctx context.Context, id muster.InstanceID) (*muster.Instance, int64, error) {
+	return r.changeInstance(ctx, id, func(_ View, w *Writes, i *muster.Instance) (*muster.Instance, error) {
+		if i.Status != muster.Unknown {
+			return nil, muster.Errorf(muster.Conflict, "instance %s is %s: only one that is UNKNOWN can be adopted", i.ID, i.Status)
+		}
+		next := i.Clone()
+		next.Status, next.StatusReason, next.Desired = muster.Running, "adopted", muster.WantRunning
+		if !i.Reserved {
+			next.Status, next.Desired = muster.Stopped, muster.WantStopped
+		}
+		w.Assign(next, "adopted")
+		return next, nil
+	})
+}
+
 // changeInstance runs a change of one instance.
 func (r *Registry) changeInstance(ctx context.Context, id muster.InstanceID, change func(View, *Writes, *muster.Instance) (*muster.Instance, error)) (*muster.Instance, int64, error) {
 	if err := muster.CheckID("id", string(id)); err != nil {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"strings"
 
 	"github.com/muster-cloud/muster"
 	"github.com/muster-cloud/muster/registry/scheduler"
@@ -48,10 +49,18 @@ func (r *Registry) place(v View, i *muster.Instance) scheduler.Verdict {
 	return verdict
 }
 
-// machine is the name of an instance's present generation on its node.
+// machine is the name of an instance's present generation on its node. One that
+// was adopted keeps the first part of the name that it came with: its disk has that.
 func machine(v View, i *muster.Instance) string {
-	return fmt.Sprintf("%s-%s-%d", shortID(v.meta().clusterUID), i.ID, i.Generation)
+	name := disk(i.Machine)
+	if name == "" {
+		name = shortID(v.meta().clusterUID) + "-" + string(i.ID)
+	}
+	return fmt.Sprintf("%s-%d", name, i.Generation)
 }
+
+// disk is a machine's name without its generation.
+func disk(machine string) string { return machine[:max(strings.LastIndexByte(machine, '-'), 0)] }
 
 // shortID is the first part of every machine name of a cluster.
 func shortID(clusterUID string) string { return clusterUID[:min(6, len(clusterUID))] }

@@ -48,23 +48,28 @@ func (r *Registry) ReportInstances(ctx context.Context, in muster.ReportInstance
 	return remove, revision, nil
 }
 
-// applyReport brings a node's instances up to what its agent reports.
+// applyReport brings a node's instances up to what its agent reports. A machine
+// is known by its disk, which all generations of an instance share, or else by the
+// instance's id.
 func (r *Registry) applyReport(v View, w *Writes, n *muster.Node, in *muster.ReportInstancesInput) (remove []string) {
 	remove = []string{}
+	here := map[string]*muster.Instance{}
+	for i := range v.InstancesOn(n.UID) {
+		here[disk(i.Machine)] = i
+	}
 	reported := map[muster.InstanceID]bool{}
-	strangers := map[string]bool{}
 	next := v.meta().sequences[muster.InstanceSequence]
 	for k := range in.Instances {
 		m := &in.Instances[k]
-		number, named := m.ID.Number()
-		if !named || m.Epoch != v.meta().epoch || number > v.meta().sequences[muster.InstanceSequence] {
-			strangers[m.Machine] = true
-			if r.meetStranger(v, w, n, m, next+1) {
-				next++
-			}
+		i := here[disk(m.Machine)]
+		if i == nil && v.stranger(m) {
+			next++
+			w.Instance(r.foundOn(n, m, muster.InstanceIDOf(next)), "found on a node")
 			continue
 		}
-		i := v.Instance(m.ID)
+		if i == nil {
+			i = v.Instance(m.ID)
+		}
 		switch {
 		case i == nil || i.Status == muster.Terminated:
 			remove = append(remove, m.Machine)
@@ -76,16 +81,19 @@ func (r *Registry) applyReport(v View, w *Writes, n *muster.Node, in *muster.Rep
 		}
 	}
 	for i := range v.InstancesOn(n.UID) {
-		switch {
-		case i.Status == muster.Unknown && !strangers[i.Machine]:
-			gone := i.Clone()
-			r.terminated(gone, "its node no longer has it")
-			w.Instance(gone, gone.StatusReason)
-		case !reported[i.ID] && in.Epoch == v.meta().epoch && in.AppliedRevision >= i.DesiredRevision:
+		known := in.Epoch == v.meta().epoch && in.AppliedRevision >= i.DesiredRevision
+		if !reported[i.ID] && (known || i.Status == muster.Unknown) {
 			r.miss(w, i)
 		}
 	}
 	return remove
+}
+
+// stranger reports whether a machine is not one that this registry assigned:
+// its id was given out by another history, or not yet.
+func (v View) stranger(m *muster.InstanceReportInput) bool {
+	number, named := m.ID.Number()
+	return !named || m.Epoch != v.meta().epoch || number > v.meta().sequences[muster.InstanceSequence]
 }
 
 func (r *Registry) ignore(n *muster.Node, m *muster.InstanceReportInput, why string) {
@@ -93,23 +101,17 @@ func (r *Registry) ignore(n *muster.Node, m *muster.InstanceReportInput, why str
 	r.Logger.Warn("part of a report was ignored", "node", n.ID, "instance", m.ID, "generation", m.Generation, "status", m.Status, "reason", why)
 }
 
-// meetStranger keeps a machine that this registry knows nothing of as an
-// UNKNOWN instance with an id of its own. It returns whether it used the id.
-func (r *Registry) meetStranger(v View, w *Writes, n *muster.Node, m *muster.InstanceReportInput, id int64) bool {
-	for i := range v.InstancesOn(n.UID) {
-		if i.Machine == m.Machine && i.Status != muster.Terminated {
-			return false
-		}
-	}
-	w.Instance(&muster.Instance{
-		ID: muster.InstanceIDOf(id), Name: m.Machine, NodeUID: n.UID, Machine: m.Machine,
+// foundOn makes an UNKNOWN instance, with an id of its own, of a machine that
+// this registry knows nothing of: it is kept until someone decides.
+func (r *Registry) foundOn(n *muster.Node, m *muster.InstanceReportInput, id muster.InstanceID) *muster.Instance {
+	return &muster.Instance{
+		ID: id, Name: m.Machine, NodeUID: n.UID, Machine: m.Machine,
 		Type: typeOf(m), CPULimit: m.CPULimit, MemLimitMB: m.MemLimitMB, BaseImage: m.BaseImage,
 		Command: []string{}, EnvNames: []string{}, Labels: muster.Map{}, NodeSelector: muster.Map{}, Env: muster.Map{},
-		Status: muster.Unknown, StatusReason: "found on node " + string(n.ID) + "; this registry did not launch it",
+		Status: muster.Unknown, StatusReason: "found on node " + string(n.ID) + "; this registry did not launch it: adopt or terminate it",
 		Desired: muster.WantRunning, Generation: m.Generation, Addr: m.Addr, PID: m.PID,
 		Reserved: m.Status != muster.Stopped && m.Status != muster.Failed, CreatedAt: stamp(r.opts.Now()),
-	}, "found on a node")
-	return true
+	}
 }
 
 // typeOf is the smallest type that a stranger's limits fit into.
@@ -126,8 +128,8 @@ func typeOf(m *muster.InstanceReportInput) muster.InstanceType {
 // observe brings one instance up to what was reported of its present generation.
 func (r *Registry) observe(w *Writes, n *muster.Node, i *muster.Instance, m *muster.InstanceReportInput) {
 	switch {
-	case m.Generation < i.Generation || i.Status == muster.Terminating:
-		return // its agent has not come to what is desired yet
+	case m.Generation < i.Generation || i.Status == muster.Terminating || i.Status == muster.Unknown:
+		return // its agent has not come to what is desired yet, or nobody has said what is
 	case m.Generation > i.Generation:
 		r.ignore(n, m, "its generation is from the future")
 		return
@@ -201,6 +203,8 @@ func (r *Registry) miss(w *Writes, i *muster.Instance) {
 	switch i.Status {
 	case muster.Terminating:
 		r.terminated(next, "its node confirmed that it is gone")
+	case muster.Unknown:
+		r.terminated(next, "its node no longer has it")
 	case muster.Stopping:
 		now := stamp(r.opts.Now())
 		next.Status, next.StatusReason, next.EndedAt = muster.Stopped, "its node no longer has it", &now

@@ -120,4 +120,44 @@ func TestReportInstances_StrangersAreKept(t *testing.T) {
 	}
 	report(4)
 	wantStatus(t, w, "i-2", muster.Terminated)
+
+	stranger.Machine = "ffffff-i-10-3"
+	stranger.ID, stranger.Generation = "i-10", 3
+	report(5, stranger)
+	adopted, _, err := w.AdoptInstance(ctx, "i-4")
+	if err != nil || adopted.Status != muster.Running || adopted.Machine != "ffffff-i-10-3" {
+		t.Fatalf("adopted %+v, %v", adopted, err)
+	}
+	_, _, err = w.AdoptInstance(ctx, "i-4")
+	wantCode(t, err, muster.Conflict)
+	seven := 7
+	ended := stranger
+	ended.Status, ended.ExitCode = muster.Failed, &seven
+	report(6, ended)
+	wantStatus(t, w, "i-4", muster.Failed)
+	again, _, err := w.StartInstance(ctx, "i-4")
+	if err != nil || again.Machine != "ffffff-i-10-4" {
+		t.Errorf("started again as %+v, %v; want the machine name to keep the disk's", again, err)
+	}
+	other := stranger
+	other.Machine = "ffffff-i-11-1"
+	report(7, stranger, other)
+	if gone, _, err := w.TerminateInstance(ctx, "i-5"); err != nil || gone.Status != muster.Terminating {
+		t.Fatalf("terminating a stranger: %+v, %v", gone, err)
+	}
+	report(8, stranger, other)
+	wantStatus(t, w, "i-5", muster.Terminating) // it is there still
+	a, err := w.Assignments(n.UID, 1)
+	if err != nil || a.Instances[len(a.Instances)-1].Machine != other.Machine || a.Instances[len(a.Instances)-1].Desired != muster.WantTerminated {
+		t.Errorf("assignments %+v, %v", a, err)
+	}
+	if _, _, err := w.ReportInstances(ctx, muster.ReportInstancesInput{
+		UID: n.UID, Incarnation: 1, Sequence: 9, Epoch: w.ServerInfo().Epoch, AppliedRevision: w.DesiredRevision(n), Instances: []muster.InstanceReportInput{stranger},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	wantStatus(t, w, "i-5", muster.Terminated)
+	if remove := report(10, stranger, other); len(remove) != 1 || remove[0] != other.Machine {
+		t.Errorf("remove %v, want the terminated stranger", remove)
+	}
 }

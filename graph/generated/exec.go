@@ -42,6 +42,11 @@ type DirectiveRoot struct {
 }
 
 type ComplexityRoot struct {
+	AdoptInstancePayload struct {
+		Instance func(childComplexity int) int
+		Revision func(childComplexity int) int
+	}
+
 	Assignment struct {
 		Addr       func(childComplexity int) int
 		BaseImage  func(childComplexity int) int
@@ -232,6 +237,7 @@ type ComplexityRoot struct {
 	}
 
 	Mutation struct {
+		AdoptInstance     func(childComplexity int, input AdoptInstanceInput) int
 		CordonNode        func(childComplexity int, input CordonNodeInput) int
 		ForgetNode        func(childComplexity int, input ForgetNodeInput) int
 		Heartbeat         func(childComplexity int, input muster.HeartbeatInput) int
@@ -418,6 +424,7 @@ type MutationResolver interface {
 	StartInstance(ctx context.Context, input StartInstanceInput) (*StartInstancePayload, error)
 	StopInstance(ctx context.Context, input StopInstanceInput) (*StopInstancePayload, error)
 	RestartInstance(ctx context.Context, input RestartInstanceInput) (*RestartInstancePayload, error)
+	AdoptInstance(ctx context.Context, input AdoptInstanceInput) (*AdoptInstancePayload, error)
 	TerminateInstance(ctx context.Context, input TerminateInstanceInput) (*TerminateInstancePayload, error)
 }
 type NodeResolver interface {
@@ -466,6 +473,19 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 	ec := newExecutionContext(nil, e, nil)
 	_ = ec
 	switch typeName + "." + field {
+
+	case "AdoptInstancePayload.instance":
+		if e.ComplexityRoot.AdoptInstancePayload.Instance == nil {
+			break
+		}
+
+		return e.ComplexityRoot.AdoptInstancePayload.Instance(childComplexity), true
+	case "AdoptInstancePayload.revision":
+		if e.ComplexityRoot.AdoptInstancePayload.Revision == nil {
+			break
+		}
+
+		return e.ComplexityRoot.AdoptInstancePayload.Revision(childComplexity), true
 
 	case "Assignment.addr":
 		if e.ComplexityRoot.Assignment.Addr == nil {
@@ -1266,6 +1286,17 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 
 		return e.ComplexityRoot.LaunchInstancePayload.Revision(childComplexity), true
 
+	case "Mutation.adoptInstance":
+		if e.ComplexityRoot.Mutation.AdoptInstance == nil {
+			break
+		}
+
+		args, err := ec.field_Mutation_adoptInstance_args(ctx, rawArgs)
+		if err != nil {
+			return 0, false
+		}
+
+		return e.ComplexityRoot.Mutation.AdoptInstance(childComplexity, args["input"].(AdoptInstanceInput)), true
 	case "Mutation.cordonNode":
 		if e.ComplexityRoot.Mutation.CordonNode == nil {
 			break
@@ -2045,6 +2076,7 @@ func (e *executableSchema) Exec(ctx context.Context) graphql.ResponseHandler {
 	ec := newExecutionContext(opCtx, e, make(chan graphql.DeferredResult))
 	inputUnmarshalers := func() *graphql.InputUnmarshalerIndex {
 		return graphql.NewInputUnmarshalerIndex(
+			graphql.NewInputUnmarshaler("AdoptInstanceInput", ec.unmarshalInputAdoptInstanceInput),
 			graphql.NewInputUnmarshaler("CordonNodeInput", ec.unmarshalInputCordonNodeInput),
 			graphql.NewInputUnmarshaler("ForgetNodeInput", ec.unmarshalInputForgetNodeInput),
 			graphql.NewInputUnmarshaler("HealthFilter", ec.unmarshalInputHealthFilter),
@@ -2348,6 +2380,11 @@ type Mutation {
     "Which instance."
     input: RestartInstanceInput!
   ): RestartInstancePayload @auth(requires: OPERATOR)
+  "Takes an UNKNOWN instance in, as it was found; terminateInstance is the other choice."
+  adoptInstance(
+    "Which instance."
+    input: AdoptInstanceInput!
+  ): AdoptInstancePayload @auth(requires: OPERATOR)
   "Ends an instance for good: its disk goes, its id never comes back."
   terminateInstance(
     "Which instance."
@@ -3288,6 +3325,20 @@ type RestartInstancePayload {
   revision: Int64!
 }
 
+"Which UNKNOWN instance to adopt."
+input AdoptInstanceInput {
+  "The instance's id."
+  id: ID!
+}
+
+"The adopted instance."
+type AdoptInstancePayload {
+  "The instance."
+  instance: Instance
+  "The revision of the commit."
+  revision: Int64!
+}
+
 "Which instance to terminate."
 input TerminateInstanceInput {
   "The instance's id."
@@ -3308,6 +3359,16 @@ var parsedSchema = gqlparser.MustLoadSchema(sources...)
 // childFields_* functions provide shared child field context lookups.
 // Each function is generated once per unique object type, deduplicating the
 // switch statements that were previously inlined in every fieldContext_* function.
+
+func (ec *executionContext) childFields_AdoptInstancePayload(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+	switch field.Name {
+	case "instance":
+		return ec.fieldContext_AdoptInstancePayload_instance(ctx, field)
+	case "revision":
+		return ec.fieldContext_AdoptInstancePayload_revision(ctx, field)
+	}
+	return nil, fmt.Errorf("no field named %q was found under type AdoptInstancePayload", field.Name)
+}
 
 func (ec *executionContext) childFields_Assignment(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
 	switch field.Name {
@@ -4087,6 +4148,20 @@ func (ec *executionContext) field_Instance_changes_args(ctx context.Context, raw
 	return args, nil
 }
 
+func (ec *executionContext) field_Mutation_adoptInstance_args(ctx context.Context, rawArgs map[string]any) (map[string]any, error) {
+	var err error
+	args := map[string]any{}
+	arg0, err := graphql.ProcessArgField(ctx, rawArgs, "input",
+		func(ctx context.Context, v any) (AdoptInstanceInput, error) {
+			return ec.unmarshalNAdoptInstanceInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐAdoptInstanceInput(ctx, v)
+		})
+	if err != nil {
+		return nil, err
+	}
+	args["input"] = arg0
+	return args, nil
+}
+
 func (ec *executionContext) field_Mutation_cordonNode_args(ctx context.Context, rawArgs map[string]any) (map[string]any, error) {
 	var err error
 	args := map[string]any{}
@@ -4622,6 +4697,61 @@ func (ec *executionContext) field___Type_inputFields_args(ctx context.Context, r
 // endregion ***************************** args.gotpl *****************************
 
 // region    **************************** field.gotpl *****************************
+
+func (ec *executionContext) _AdoptInstancePayload_instance(ctx context.Context, field graphql.CollectedField, obj *AdoptInstancePayload) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_AdoptInstancePayload_instance(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Instance, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *muster.Instance) graphql.Marshaler {
+			return ec.marshalOInstance2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐInstance(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_AdoptInstancePayload_instance(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "AdoptInstancePayload",
+		Field:      field,
+		IsMethod:   false,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_Instance(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _AdoptInstancePayload_revision(ctx context.Context, field graphql.CollectedField, obj *AdoptInstancePayload) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_AdoptInstancePayload_revision(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Revision, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v int64) graphql.Marshaler {
+			return ec.marshalNInt642int64(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_AdoptInstancePayload_revision(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("AdoptInstancePayload", field, false, false, "Int64")
+}
 
 func (ec *executionContext) _Assignment_id(ctx context.Context, field graphql.CollectedField, obj *muster.Assignment) (ret graphql.Marshaler) {
 	return graphql.ResolveField(
@@ -8556,6 +8686,68 @@ func (ec *executionContext) fieldContext_Mutation_restartInstance(ctx context.Co
 	}()
 	ctx = graphql.WithFieldContext(ctx, fc)
 	if fc.Args, err = ec.field_Mutation_restartInstance_args(ctx, field.ArgumentMap(ec.Variables)); err != nil {
+		ec.Error(ctx, err)
+		return fc, err
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _Mutation_adoptInstance(ctx context.Context, field graphql.CollectedField) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Mutation_adoptInstance(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			fc := graphql.GetFieldContext(ctx)
+			return ec.Resolvers.Mutation().AdoptInstance(ctx, fc.Args["input"].(AdoptInstanceInput))
+		},
+		func(ctx context.Context, next graphql.Resolver) graphql.Resolver {
+			directive0 := next
+
+			directive1 := func(ctx context.Context) (any, error) {
+				requires, err := ec.unmarshalNRole2githubᚗcomᚋmusterᚑcloudᚋmusterᚐRole(ctx, "OPERATOR")
+				if err != nil {
+					var zeroVal *AdoptInstancePayload
+					return zeroVal, err
+				}
+				if ec.Directives.Auth == nil {
+					var zeroVal *AdoptInstancePayload
+					return zeroVal, errors.New("directive auth is not implemented")
+				}
+				return ec.Directives.Auth(ctx, nil, directive0, requires)
+			}
+
+			next = directive1
+			return next
+		},
+		func(ctx context.Context, selections ast.SelectionSet, v *AdoptInstancePayload) graphql.Marshaler {
+			return ec.marshalOAdoptInstancePayload2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐAdoptInstancePayload(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Mutation_adoptInstance(ctx context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "Mutation",
+		Field:      field,
+		IsMethod:   true,
+		IsResolver: true,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_AdoptInstancePayload(ctx, field)
+		},
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			err = ec.Recover(ctx, r)
+			ec.Error(ctx, err)
+		}
+	}()
+	ctx = graphql.WithFieldContext(ctx, fc)
+	if fc.Args, err = ec.field_Mutation_adoptInstance_args(ctx, field.ArgumentMap(ec.Variables)); err != nil {
 		ec.Error(ctx, err)
 		return fc, err
 	}
@@ -12507,6 +12699,48 @@ func (ec *executionContext) fieldContext___Type_isOneOf(_ context.Context, field
 
 // region    **************************** input.gotpl *****************************
 
+func (ec *executionContext) unmarshalInputAdoptInstanceInput(ctx context.Context, obj any) (AdoptInstanceInput, error) {
+	var it AdoptInstanceInput
+	if obj == nil {
+		return it, nil
+	}
+
+	asMap := map[string]any{}
+	for k, v := range obj.(map[string]any) {
+		asMap[k] = v
+	}
+
+	fieldsInOrder := [...]string{"id"}
+	for _, k := range fieldsInOrder {
+		v, ok := asMap[k]
+		if !ok {
+			continue
+		}
+		switch k {
+		case "id":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("id"))
+			data, err := ec.unmarshalNID2string(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.ID = data
+		}
+	}
+	return it, nil
+}
+
+// UnmarshalAdoptInstanceInput unmarshals raw into the AdoptInstanceInput input type, using the
+// unmarshaler bound to ctx's request. Call it from a resolver to decode an input
+// object that was not passed as a field argument.
+//
+// ctx must come from a gqlgen request; outside one there is no unmarshaler to use
+// and the returned error says so.
+func UnmarshalAdoptInstanceInput(ctx context.Context, raw any) (AdoptInstanceInput, error) {
+	var out AdoptInstanceInput
+	err := graphql.UnmarshalNamedInputFromContext(ctx, "AdoptInstanceInput", raw, &out)
+	return out, err
+}
+
 func (ec *executionContext) unmarshalInputCordonNodeInput(ctx context.Context, obj any) (CordonNodeInput, error) {
 	var it CordonNodeInput
 	if obj == nil {
@@ -13669,6 +13903,44 @@ func UnmarshalUncordonNodeInput(ctx context.Context, raw any) (UncordonNodeInput
 // endregion ************************** interface.gotpl ***************************
 
 // region    **************************** object.gotpl ****************************
+
+var adoptInstancePayloadImplementors = []string{"AdoptInstancePayload"}
+
+func (ec *executionContext) _AdoptInstancePayload(ctx context.Context, sel ast.SelectionSet, obj *AdoptInstancePayload) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, adoptInstancePayloadImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("AdoptInstancePayload")
+		case "instance":
+			out.Values[i] = ec._AdoptInstancePayload_instance(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		case "revision":
+			out.Values[i] = ec._AdoptInstancePayload_revision(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
 
 var assignmentImplementors = []string{"Assignment"}
 
@@ -14977,6 +15249,13 @@ func (ec *executionContext) _Mutation(ctx context.Context, sel ast.SelectionSet)
 		case "restartInstance":
 			out.Values[i] = ec.OperationContext.RootResolverMiddleware(innerCtx, func(ctx context.Context) (res graphql.Marshaler) {
 				return ec._Mutation_restartInstance(ctx, field)
+			})
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		case "adoptInstance":
+			out.Values[i] = ec.OperationContext.RootResolverMiddleware(innerCtx, func(ctx context.Context) (res graphql.Marshaler) {
+				return ec._Mutation_adoptInstance(ctx, field)
 			})
 			if out.Values[i] == graphql.RequiredNull {
 				out.Invalids++
@@ -16350,6 +16629,11 @@ func (ec *executionContext) ___Type(ctx context.Context, sel ast.SelectionSet, o
 
 // region    ***************************** type.gotpl *****************************
 
+func (ec *executionContext) unmarshalNAdoptInstanceInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐAdoptInstanceInput(ctx context.Context, v any) (AdoptInstanceInput, error) {
+	res, err := ec.unmarshalInputAdoptInstanceInput(ctx, v)
+	return res, graphql.ErrorOnPath(ctx, err)
+}
+
 func (ec *executionContext) marshalNAssignment2ᚕᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐAssignmentᚄ(ctx context.Context, sel ast.SelectionSet, v []*muster.Assignment) graphql.Marshaler {
 	ret := graphql.MarshalSliceConcurrently(ctx, len(v), 0, false, func(ctx context.Context, i int) graphql.Marshaler {
 		fc := graphql.GetFieldContext(ctx)
@@ -17167,6 +17451,13 @@ func (ec *executionContext) marshalN__TypeKind2string(ctx context.Context, sel a
 		graphql.AddInvalidNullFromMarshaler(ctx, "__TypeKind!")
 	}
 	return res
+}
+
+func (ec *executionContext) marshalOAdoptInstancePayload2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐAdoptInstancePayload(ctx context.Context, sel ast.SelectionSet, v *AdoptInstancePayload) graphql.Marshaler {
+	if v == nil {
+		return graphql.Null
+	}
+	return ec._AdoptInstancePayload(ctx, sel, v)
 }
 
 func (ec *executionContext) marshalOAssignments2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐAssignments(ctx context.Context, sel ast.SelectionSet, v *muster.Assignments) graphql.Marshaler {

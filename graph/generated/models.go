@@ -6,6 +6,20 @@ import (
 	"github.com/muster-cloud/muster"
 )
 
+// Which UNKNOWN instance to adopt.
+type AdoptInstanceInput struct {
+	// The instance's id.
+	ID string `json:"id"`
+}
+
+// The adopted instance.
+type AdoptInstancePayload struct {
+	// The instance.
+	Instance *muster.Instance `json:"instance,omitempty"`
+	// The revision of the commit.
+	Revision int64 `json:"revision"`
+}
+
 // Which node to cordon.
 type CordonNodeInput struct {
 	// The node's id or uid.

@@ -19,6 +19,7 @@ func (s *Server) graphql() *transport.Handler {
 		AroundResponses: []graphql.ResponseMiddleware{graph.Loaders(s.registry)},
 		Limits:          s.options.Limits,
 		OperationTime:   s.options.OperationTime,
+		Ping:            s.options.PingInterval,
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/muster-cloud/muster"
+	"github.com/muster-cloud/muster/graph/transport"
 )
 
 // emit takes one number, with the value of the metric's label if it has one.
@@ -52,6 +53,7 @@ func (s *Server) metricList() []metric {
 		counter("muster_transport_operations_total", "Queries and mutations executed.", func() int64 { return serve().Operations }),
 		counter("muster_transport_executions_total", "Events of subscriptions executed, each for all who share it.", func() int64 { return serve().Executions }),
 		counter("muster_transport_deliveries_total", "Events written to clients.", func() int64 { return serve().Deliveries }),
+		bySource("muster_transport_served_total", "What was delivered to those who watch, by where it came from.", serve),
 		counter("muster_transport_refused_total", "What a limit refused.", func() int64 { return serve().Refused }),
 		counter("muster_transport_stalled_total", "Connections closed because the client stopped reading.", func() int64 { return serve().Stalled }),
 		counter("muster_transport_internal_total", "Errors that are defects of the server.", func() int64 { return serve().Internal }),
@@ -77,6 +79,17 @@ func byStatus(name, help string, read func() []*muster.StatusCount) metric {
 		for _, c := range read() {
 			e(float64(c.Count), c.Status)
 		}
+	}}
+}
+
+// bySource tells changes that were executed, from the ring in memory or from the
+// log on disk, from deliveries that another one had already made.
+func bySource(name, help string, read func() transport.Stats) metric {
+	return metric{name: name, help: help, kind: prometheus.CounterValue, label: "source", read: func(e emit) {
+		s := read()
+		e(float64(s.FromCache), "cache")
+		e(float64(s.FromRing), "ring")
+		e(float64(s.FromLog), "log")
 	}}
 }
 

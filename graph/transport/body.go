@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"time"
 
 	"github.com/99designs/gqlgen/graphql"
 )
@@ -24,12 +25,16 @@ func (b *body) release() {
 	}
 }
 
-// errTooLarge says that a body is above every limit.
-var errTooLarge = errors.New("the body is too large")
+// Why a body could not be read, beside what the connection says.
+var (
+	errTooLarge = errors.New("the body is too large")
+	errBusy     = errors.New("too many large bodies at once")
+)
 
 // readBody reads up to the usual limit at once, and up to the limit of agents
-// after waiting for a token, so that the memory of large bodies is bounded.
-func (h *Handler) readBody(ctx context.Context, r io.Reader) (body, error) {
+// after waiting for a token, so that the memory of large bodies is bounded. hurry
+// is called with the token held: from there on the client may not take its time.
+func (h *Handler) readBody(ctx context.Context, r io.Reader, hurry func()) (body, error) {
 	limits := h.options.Limits
 	var buffer bytes.Buffer
 	if n, err := io.CopyN(&buffer, r, limits.Body+1); err != nil || n <= limits.Body {
@@ -38,12 +43,11 @@ func (h *Handler) readBody(ctx context.Context, r io.Reader) (body, error) {
 		}
 		return body{bytes: buffer.Bytes()}, err
 	}
-	select {
-	case h.bodies <- struct{}{}:
-	case <-ctx.Done():
-		return body{}, ctx.Err()
+	b, err := h.largeBody(ctx)
+	if err != nil {
+		return body{}, err
 	}
-	b := body{token: h.bodies}
+	hurry()
 	n, err := io.CopyN(&buffer, r, limits.AgentBody-limits.Body)
 	if errors.Is(err, io.EOF) {
 		err = nil
@@ -56,6 +60,21 @@ func (h *Handler) readBody(ctx context.Context, r io.Reader) (body, error) {
 	}
 	b.bytes = buffer.Bytes()
 	return b, nil
+}
+
+// largeBody waits for a token.
+func (h *Handler) largeBody(ctx context.Context) (body, error) {
+	timer := time.NewTimer(h.options.OperationTime)
+	defer timer.Stop()
+	select {
+	case h.bodies <- struct{}{}:
+		return body{token: h.bodies}, nil
+	case <-timer.C:
+		h.count.refused.Add(1)
+		return body{}, errBusy
+	case <-ctx.Done():
+		return body{}, ctx.Err()
+	}
 }
 
 // tooLarge refuses a large body of an operation that is not an agent's.

@@ -31,6 +31,7 @@ type conn struct {
 
 	principal    muster.Principal // written once, before operations
 	acknowledged bool
+	hurried      bool // the reader is in the middle of a large message
 
 	control chan message
 	wake    chan struct{} // a subscription has ended
@@ -112,12 +113,26 @@ func (c *conn) cut() {
 	_ = c.raw.Close()
 }
 
-// extend gives the client time for its next sign of life, unless the end has begun.
+// extend gives the client time for its next sign of life.
 func (c *conn) extend() {
+	if c.acknowledged && !c.hurried {
+		c.expect(2 * c.h.options.Ping)
+	}
+}
+
+// hurry gives the client little time for the rest of its message, whatever it
+// sends meanwhile.
+func (c *conn) hurry() {
+	c.hurried = true
+	c.expect(c.h.options.BodyTime)
+}
+
+// expect moves the end of the reader's patience, unless the connection's end has begun.
+func (c *conn) expect(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.closing {
-		_ = c.raw.SetReadDeadline(time.Now().Add(2 * c.h.options.Ping))
+		_ = c.raw.SetReadDeadline(time.Now().Add(d))
 	}
 }
 

@@ -28,11 +28,11 @@ type groupKey struct {
 // payloadKey names an encoded event. An object that is present, SYNCED and PROGRESS
 // are shared for a second: what they tell is of the moment.
 type payloadKey struct {
-	group    uint64
-	kind     muster.EventType
-	revision int64
-	second   int64
-	object   string
+	group  uint64
+	kind   muster.EventType
+	at     muster.Position // with its tag: another history has the same numbers
+	second int64
+	object string
 }
 
 // payloadOverhead is what a kept payload weighs beside its bytes.
@@ -231,7 +231,7 @@ func (g *group) setCancel(cancel context.CancelFunc) {
 
 // payload is the encoded event of an item: made by the first member that needs it.
 func (g *group) payload(item watch.Item, now time.Time) ([]byte, error) {
-	key := payloadKey{group: g.id, kind: item.Type, revision: item.Position.Revision}
+	key := payloadKey{group: g.id, kind: item.Type, at: item.Position}
 	if item.Type != muster.EventChange {
 		key.second = now.Unix()
 	}

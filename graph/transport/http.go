@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"time"
 
 	"github.com/99designs/gqlgen/graphql"
 	"github.com/vektah/gqlparser/v2/ast"
@@ -80,13 +81,9 @@ func (x *exchange) read() (params graphql.RawParams, size int, release func(), o
 		x.refuseBody()
 		return params, 0, nil, false
 	}
-	b, err := x.h.readBody(x.r.Context(), x.r.Body)
-	switch {
-	case errors.Is(err, errTooLarge):
-		x.refuseBody()
-		return params, 0, nil, false
-	case err != nil:
-		x.refuse(http.StatusBadRequest, muster.Errorf(muster.Invalid, "the body could not be read: %w", err))
+	b, err := x.h.readBody(x.r.Context(), x.r.Body, x.hurry)
+	if err != nil {
+		x.refuseUnread(err)
 		return params, 0, nil, false
 	}
 	if params, err = parseParams(b.bytes); err != nil {
@@ -171,6 +168,29 @@ func (x *exchange) refuseError(err error) {
 	shown := x.h.present(x.r.Context(), err)
 	code, _ := shown.Extensions["code"].(muster.Code)
 	x.write(statusOf(code), encodeErrors(gqlerror.List{shown}))
+}
+
+// hurry gives the client little time for what it still has to send.
+func (x *exchange) hurry() {
+	// A writer that knows no deadline is a test's.
+	_ = http.NewResponseController(x.w).SetReadDeadline(time.Now().Add(x.h.options.BodyTime))
+}
+
+// refuseUnread answers a request whose body could not be read, and does not wait
+// for the rest of it.
+func (x *exchange) refuseUnread(err error) {
+	x.w.Header().Set("Connection", "close")
+	switch {
+	case errors.Is(err, errTooLarge):
+		x.refuseBody()
+	case errors.Is(err, errBusy):
+		x.w.Header().Set("Retry-After", "5")
+		x.refuse(http.StatusServiceUnavailable, muster.Errorf(muster.Unavailable, "too many large requests at once; nothing happened, try again in a moment"))
+	case timedOut(err):
+		x.refuse(http.StatusRequestTimeout, muster.Errorf(muster.Invalid, "the body came too slowly; send it at once"))
+	default:
+		x.refuse(http.StatusBadRequest, muster.Errorf(muster.Invalid, "the body could not be read: %w", err))
+	}
 }
 
 func (x *exchange) refuseBody() {

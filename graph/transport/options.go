@@ -29,6 +29,7 @@ type Options struct {
 	Limits Limits
 
 	OperationTime time.Duration // how long an operation, or one event of a subscription, may take; 0: 30 s
+	BodyTime      time.Duration // how long the part of a body above Limits.Body may take to come; 0: 10 s
 	InitTimeout   time.Duration // from the upgrade to connection_init; 0: 3 s
 	Ping          time.Duration // between two pings; two without an answer are the end; 0: 20 s
 	WriteStall    time.Duration // a write without progress for so long closes the connection; 0: 5 s
@@ -74,6 +75,7 @@ func (o Options) withDefaults() Options {
 		}
 	}
 	orElse(&o.OperationTime, 30*time.Second)
+	orElse(&o.BodyTime, 10*time.Second)
 	orElse(&o.InitTimeout, 3*time.Second)
 	orElse(&o.Ping, 20*time.Second)
 	orElse(&o.WriteStall, 5*time.Second)

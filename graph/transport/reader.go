@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"net"
-	"time"
 
 	"github.com/gorilla/websocket"
 
@@ -38,12 +37,10 @@ func (c *conn) read(ctx context.Context) {
 		c.close(closeSubprotocol, "Subprotocol not acceptable: use "+subprotocol)
 		return
 	}
-	c.ws.SetReadLimit(c.h.options.Limits.AgentBody)
-	_ = c.raw.SetReadDeadline(time.Now().Add(c.h.options.InitTimeout))
+	c.ws.SetReadLimit(c.h.options.Limits.Body) // strangers get no more
+	c.expect(c.h.options.InitTimeout)
 	c.ws.SetPongHandler(func(string) error {
-		if c.acknowledged {
-			c.extend()
-		}
+		c.extend()
 		return nil
 	})
 	for {
@@ -52,17 +49,16 @@ func (c *conn) read(ctx context.Context) {
 			c.unreadable(err)
 			return
 		}
-		b, err := c.h.readBody(ctx, r)
+		b, err := c.h.readBody(ctx, r, c.hurry)
 		if err != nil {
 			c.unreadable(err)
 			return
 		}
+		c.hurried = false
 		if !c.receive(ctx, kind, b) {
 			return
 		}
-		if c.acknowledged {
-			c.extend()
-		}
+		c.extend()
 	}
 }
 
@@ -74,6 +70,10 @@ func (c *conn) unreadable(err error) {
 	switch {
 	case timedOut(err) && !c.acknowledged:
 		c.close(closeInitTimeout, "Connection initialisation timeout")
+	case errors.Is(err, errBusy):
+		c.close(closeTryAgain, "Too many large messages at once: try again in a moment")
+	case timedOut(err) && c.hurried:
+		c.close(closeTryAgain, "Too slow: a large message did not come in time")
 	case timedOut(err):
 		c.close(closeGoingAway, "No answer to pings")
 	case errors.Is(err, websocket.ErrReadLimit):
@@ -151,6 +151,7 @@ func (c *conn) initialise(ctx context.Context, payload json.RawMessage) bool {
 		c.close(closeTryAgain, "Too many connections of this principal: close some or try again later")
 		return false
 	}
+	c.ws.SetReadLimit(c.h.options.Limits.AgentBody)
 	return c.tell(ctx, acknowledgement())
 }
 

@@ -67,7 +67,8 @@ Every setting is a flag and a variable; a flag counts more.`
 func (a *app) root() *cobra.Command {
 	root := group("muster", "The registry of a small cloud",
 		a.devCommand(), a.serverCommand(), a.agentCommand(), a.imageCommand(),
-		a.nodeCommand(), a.instanceCommand(), a.watchCommand(), a.versionCommand(), exitCodesTopic(), a.shimCommand(),
+		a.nodeCommand(), a.instanceCommand(), a.clusterCommand(), a.brakeCommand(), a.watchCommand(),
+		a.versionCommand(), exitCodesTopic(), a.shimCommand(),
 	)
 	root.Long = rootLong
 	root.SilenceErrors, root.SilenceUsage = true, true

@@ -22,6 +22,7 @@ const (
 	exitNoCapacity  = 5
 	exitUnavailable = 6
 	exitWait        = 7
+	exitDegraded    = 8
 	exitInterrupted = 130 // as shells have it
 )
 
@@ -35,6 +36,7 @@ const exitCodesText = `muster's exit codes, for scripts:
     5  no node has room
     6  the server cannot be reached or cannot take it now: try again
     7  --wait: the instance ended up in another status, or not in time
+    8  muster cluster health: the cluster is DEGRADED
   130  interrupted, by Ctrl-C or so
 
 An error is one line on standard error: muster: WHAT IS WRONG; WHAT TO DO.

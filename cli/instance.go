@@ -153,9 +153,10 @@ func (a *app) instanceShowCommand() *cobra.Command {
 }
 
 func (a *app) printInstance(w io.Writer, i *client.Instance) {
-	fields(
-		w, a.painter(),
-		"id", string(i.ID), "name", i.Name, "status", string(i.Status), "reason", i.StatusReason,
+	shown := []string{"id", string(i.ID), "name", i.Name, "status", string(i.Status), "reason", i.StatusReason}
+	shown = append(shown, evidence(i.UnhealthyBecause, i.StatusReason)...)
+	shown = append(
+		shown,
 		"desired", string(i.Desired), "node", nodeOf(i), "address", i.Addr,
 		"type", fmt.Sprintf("%s (%d%% of a core, %d MiB)", i.Type, i.CPULimit, i.MemLimitMB),
 		"image", i.BaseImage, "command", words(i.Command), "environment", strings.Join(i.EnvNames, ", "),
@@ -164,6 +165,7 @@ func (a *app) printInstance(w io.Writer, i *client.Instance) {
 		"exit code", number(i.ExitCode), "created", i.CreatedAt.Format(time.RFC3339), "started", moment(i.StartedAt),
 		"ended", moment(i.EndedAt), "waits until", moment(i.QueueDeadline), "revision", strconv.FormatInt(i.Revision, 10),
 	)
+	fields(w, a.painter(), shown...)
 	if i.Output != "" {
 		_, _ = fmt.Fprintf(w, "output:\n%s\n", strings.TrimRight(safe(i.Output, "\n\t"), "\n"))
 	}

@@ -16,7 +16,7 @@ import (
 
 func (a *app) nodeCommand() *cobra.Command {
 	return group("node", "The machines of the cluster",
-		a.nodeListCommand(), a.nodeShowCommand(), a.nodeCordonCommand(), a.nodeUncordonCommand(), a.nodeRemoveCommand())
+		a.nodeListCommand(), a.nodeShowCommand(), a.nodeCordonCommand(), a.nodeUncordonCommand(), a.nodeRemoveCommand(), a.nodeForgetCommand())
 }
 
 func (a *app) nodeListCommand() *cobra.Command {
@@ -127,6 +127,17 @@ func (a *app) nodeRemoveCommand() *cobra.Command {
 	}
 }
 
+func (a *app) nodeForgetCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "forget NODE", Short: "Let a node that was removed join again as itself", Args: exactly(1, "a node's uid, or its id"),
+		RunE: func(c *cobra.Command, args []string) error {
+			return a.withNode(c.Context(), func(ctx context.Context, api *client.Client) (*client.Node, error) {
+				return api.ForgetNode(ctx, args[0])
+			})
+		},
+	}
+}
+
 // withNode makes one call about a node and prints the node that it gives.
 func (a *app) withNode(ctx context.Context, call func(context.Context, *client.Client) (*client.Node, error)) error {
 	c, err := a.connect()
@@ -143,9 +154,10 @@ func (a *app) withNode(ctx context.Context, call func(context.Context, *client.C
 }
 
 func (a *app) printNode(w io.Writer, n *client.Node) {
-	fields(
-		w, a.painter(),
-		"id", string(n.ID), "uid", string(n.UID), "status", string(n.Status), "reason", n.StatusReason,
+	shown := []string{"id", string(n.ID), "uid", string(n.UID), "status", string(n.Status), "since", n.StatusSince.Format(time.RFC3339), "reason", n.StatusReason}
+	shown = append(shown, evidence(n.UnhealthyBecause, n.StatusReason)...)
+	shown = append(
+		shown,
 		"schedulable", strconv.FormatBool(n.Schedulable), "role", string(n.Role), "hostname", n.Hostname,
 		"agent", fmt.Sprintf("%s port %d, version %s, incarnation %d", n.Addr, n.Port, n.Version, n.Incarnation),
 		"last seen", since(time.Now(), n.LastSeen), "registered", n.RegisteredAt.Format(time.RFC3339),
@@ -155,4 +167,5 @@ func (a *app) printNode(w io.Writer, n *client.Node) {
 		"network", n.Subnet, "images", strings.Join(n.Images, ", "), "labels", pairs(n.Labels),
 		"revision", strconv.FormatInt(n.Revision, 10),
 	)
+	fields(w, a.painter(), shown...)
 }

@@ -134,9 +134,9 @@ func fields(w io.Writer, paint func(string) string, pairs ...string) {
 func paint(cell string) string {
 	const green, yellow, red, plain = "\x1b[32m", "\x1b[33m", "\x1b[31m", "\x1b[0m"
 	switch cell {
-	case "HEALTHY", "RUNNING":
+	case "HEALTHY", "RUNNING", "CLEAR":
 		return green + cell + plain
-	case "PENDING", "PROVISIONING", "STOPPING", "TERMINATING", "DEGRADED":
+	case "PENDING", "PROVISIONING", "STOPPING", "TERMINATING", "DEGRADED", "HOLDS":
 		return yellow + cell + plain
 	case "UNHEALTHY", "FAILED", "LOST", "UNKNOWN", "PRUNED", "REMOVED":
 		return red + cell + plain

@@ -152,6 +152,9 @@ func (a *app) printEventLine(e client.Event) error {
 	if e.Reason != "" {
 		line += "  " + oneLine(e.Reason)
 	}
+	if e.Condition != nil && e.Condition.Until != nil {
+		line += "; until " + e.Condition.Until.Local().Format(time.TimeOnly) + " at the latest"
+	}
 	_, err := fmt.Fprintln(a.std.Out, line)
 	return err
 }

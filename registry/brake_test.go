@@ -242,8 +242,8 @@ func TestLiveness_WhatIsNotSilence(t *testing.T) {
 			w.silence(true, 0, 1, 2, 3, 4)
 			w.pass(10 * time.Minute)
 			w.want("while the port does not answer", "HHHHH")
-			if until := w.ClusterHealth().Conditions[0].Until; until == nil || until.Sub(time.Now()) < 25*time.Second {
-				w.t.Errorf("expiry is postponed until %v, and it is %s", until, time.Now())
+			if until := w.ClusterHealth().Conditions[0].Until; until != nil {
+				w.t.Errorf("expiry is said to be postponed until %s, which nobody can know", until)
 			}
 			w.deaf.Store(false)
 			w.silence(false, 0, 1, 2, 3, 4)

@@ -46,7 +46,7 @@ func (r *Registry) conditions(v View) []*muster.Condition {
 	out := []*muster.Condition{}
 	for c := range v.Conditions() {
 		if c.Status == muster.Holds {
-			out = append(out, r.untilNow(c))
+			out = append(out, c)
 		}
 	}
 	if since, listening := r.listeningSince(); listening && time.Since(since) < r.opts.Liveness.UnhealthyAfter {
@@ -59,24 +59,6 @@ func (r *Registry) conditions(v View) []*muster.Condition {
 		out = append(out, &muster.Condition{Name: muster.ReadOnly, Status: muster.Holds, Since: stamp(r.opts.Now()), Reason: err.Error() + "; mutations are refused until then"})
 	}
 	return out
-}
-
-// untilNow tells until when expiry is postponed as it is by now: it is put off
-// further, without a change, for as long as no beat can be heard.
-func (r *Registry) untilNow(c *muster.Condition) *muster.Condition {
-	if c.Name != muster.ExpiryPostponed {
-		return c
-	}
-	r.mu.Lock()
-	believed := r.believed
-	r.mu.Unlock()
-	if believed.IsZero() {
-		return c
-	}
-	until := stamp(r.opts.Now().Add(r.opts.Liveness.UnhealthyAfter - time.Since(believed)))
-	now := *c
-	now.Until = &until
-	return &now
 }
 
 func (v View) brake() *muster.Condition {

@@ -168,8 +168,8 @@ func (r *Registry) postponementTurn(s *survey, why string) []*muster.Condition {
 	held := s.view.Holds(muster.ExpiryPostponed)
 	switch {
 	case why != "" && !held:
-		until := stamp(r.opts.Now()).Add(r.opts.Liveness.UnhealthyAfter)
-		return []*muster.Condition{{Name: muster.ExpiryPostponed, Status: muster.Holds, Reason: why + "; no node expires before " + r.opts.Liveness.UnhealthyAfter.String() + " have passed", Until: &until}}
+		// It has no Until: as long as beats cannot be heard it is put off further.
+		return []*muster.Condition{{Name: muster.ExpiryPostponed, Status: muster.Holds, Reason: why + "; no node expires before " + r.opts.Liveness.UnhealthyAfter.String() + " have passed without that"}}
 	case held && !s.grace:
 		return []*muster.Condition{{Name: muster.ExpiryPostponed, Status: muster.Clear, Reason: "beats have been heard for long enough again"}}
 	}

@@ -56,5 +56,6 @@ func (a *Agent) named(machines []string) {
 		a.state.remove[machine] = true
 	}
 	a.mu.Unlock()
+	a.fetchDue.raise() // what was fetched before may still want them
 	a.passDue.raise()
 }

@@ -128,7 +128,8 @@ func (a *Agent) settleLocked(all map[string]*place) bool {
 		}
 	}
 	for machine := range a.state.remove {
-		if !there[machine] {
+		p := all[diskOf(machine)]
+		if wanted := p != nil && p.wanted != nil; !there[machine] && !wanted {
 			delete(a.state.remove, machine)
 		}
 	}

@@ -120,3 +120,25 @@ func TestAgent_AbandonsALaunchThatHangsAtItsEnd(t *testing.T) {
 		w.want(id, muster.Running)
 	})
 }
+
+func TestAgent_NeverLaunchesWhatWasNamedAsTerminated(t *testing.T) {
+	play(t, func(t *testing.T, w *world) {
+		w.start()
+		id := w.cloud.launch()
+		pass(15 * time.Second)
+		// It was taken out and its instance terminated while it could not be
+		// reached: its assignments are from before that.
+		w.cloud.with(func() {
+			w.cloud.instances[id].status, w.cloud.known = muster.Terminated, false
+			w.cloud.fail = unavailable("Assignments")
+		})
+		pass(time.Minute)
+		if m := w.machine("k3f9-i-1-1"); m != nil || w.host.Launches("k3f9-i-1-1") != 1 {
+			t.Errorf("it was launched %d times and is %+v, want it gone", w.host.Launches("k3f9-i-1-1"), m)
+		}
+		w.cloud.with(func() { w.cloud.fail = nil })
+		next := w.cloud.launch()
+		pass(time.Minute)
+		w.want(next, muster.Running)
+	})
+}

@@ -76,6 +76,17 @@ type marks struct {
 	revive map[string]bool   // ended by a restart of the host
 }
 
+// over reports whether the registry named a machine of a disk as terminated.
+// Assignments that still want it are from before that.
+func (k marks) over(disk string) bool {
+	for machine := range k.remove {
+		if diskOf(machine) == disk {
+			return true
+		}
+	}
+	return false
+}
+
 // next decides what to do first at a place. What the assignments leave out is
 // left alone, and so is a generation from after theirs.
 func (p *place) next(k marks) (verb, string) {
@@ -84,7 +95,7 @@ func (p *place) next(k marks) (verb, string) {
 			return remove, m.Spec.Machine
 		}
 	}
-	if p.wanted == nil {
+	if p.wanted == nil || k.over(diskOf(p.wanted.Machine)) {
 		return nothing, ""
 	}
 	switch p.wanted.Desired {

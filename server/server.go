@@ -41,6 +41,7 @@ type Server struct {
 	transport *transport.Handler
 	agents    *agents
 	http      *http.Server
+	fresh     freshConns
 
 	stopping atomic.Bool
 	closing  func() error
@@ -97,6 +98,7 @@ func (s *Server) assemble(ctx context.Context) (err error) {
 		WriteTimeout:      writeTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
+		ConnState:         s.fresh.note,
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
 	return nil
@@ -185,6 +187,7 @@ func (s *Server) drain(ctx context.Context) error {
 	s.stopping.Store(true)
 	err := s.listener.Close()
 	err = errors.Join(err, s.transport.Shutdown(ctx))
+	s.fresh.close()
 	if shutdownErr := s.http.Shutdown(ctx); shutdownErr != nil {
 		s.log.Warn("requests were cut off: they took too long", "err", shutdownErr)
 		err = errors.Join(err, s.http.Close())

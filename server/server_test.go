@@ -274,6 +274,24 @@ func TestServer_StopEndsSubscriptionsFirst(t *testing.T) {
 	}
 }
 
+func TestServer_StopDoesNotWaitForConnectionsThatSaidNothing(t *testing.T) {
+	s := open(t, server.Options{})
+	stop := run(t, s)
+	silent := dial(t, s)
+	// The server has accepted it once it has answered a later one.
+	if got := status(t, s.Addr(), "/healthz", "localhost"); got != http.StatusOK {
+		t.Fatalf("it answers %d", got)
+	}
+	stopped := make(chan error, 1)
+	go func() { stopped <- stop() }()
+	if _, err := silent.Read(make([]byte, 1)); err == nil {
+		t.Fatal("a connection that said nothing got an answer")
+	}
+	if err := <-stopped; err != nil {
+		t.Fatalf("Run returned %v", err)
+	}
+}
+
 func TestServer_NudgesTheAgent(t *testing.T) {
 	type call struct {
 		method, path string

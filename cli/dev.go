@@ -85,7 +85,7 @@ func (a *app) dev(ctx context.Context, d devFlags, log *slog.Logger) (err error)
 		return err
 	}
 	defer func() { err = errors.Join(err, api.Close()) }()
-	t := &tour{app: a, flags: d, api: api, url: url, began: time.Now()}
+	t := &tour{app: a, flags: d, api: api, url: url, before: make(chan string, 1)}
 	t.prepare(ctx)
 	return t.run(ctx, s, log)
 }
@@ -105,9 +105,9 @@ type tour struct {
 	flags   devFlags
 	api     *client.Client
 	url     string
-	began   time.Time
-	missing error  // why there is no agent; nil: there is one
-	image   string // what became of the image minimal
+	missing error       // why there is no agent; nil: there is one
+	image   string      // what became of the image minimal
+	before  chan string // gets the cursor from before the agent began
 }
 
 // run starts server and agent, tells about them, and stops them in the reverse
@@ -123,10 +123,7 @@ func (t *tour) run(ctx context.Context, s *server.Server, log *slog.Logger) erro
 	group.Go(func() error { return s.Run(serving) })
 	group.Go(func() error {
 		defer close(agentDone)
-		if t.missing != nil {
-			return nil
-		}
-		return t.flags.agent.run(working, t.api, log)
+		return t.work(working, log)
 	})
 	group.Go(func() (err error) {
 		defer stopServer()
@@ -141,6 +138,20 @@ func (t *tour) run(ctx context.Context, s *server.Server, log *slog.Logger) erro
 	err := group.Wait()
 	t.print("stopped: %s", end)
 	return err
+}
+
+// work is the agent, if there is one. Before it begins it notes where the history
+// stands, so that whoever waits for its registration cannot miss it.
+func (t *tour) work(ctx context.Context, log *slog.Logger) error {
+	if t.missing != nil {
+		return nil
+	}
+	info, err := t.api.ServerInfo(ctx)
+	if err != nil {
+		return err
+	}
+	t.before <- info.Cursor
+	return t.flags.agent.run(ctx, t.api, log)
 }
 
 // prepare makes sure that an agent can work here, or notes why not.

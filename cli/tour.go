@@ -78,18 +78,23 @@ func (t *tour) tellAgent(ctx context.Context) error {
 	return t.tellHello(ctx)
 }
 
-// awaitNode returns the node once its agent was heard of in this run.
+// awaitNode returns the node once its agent has registered it in this run, which
+// is a change in any case.
 func (t *tour) awaitNode(ctx context.Context) (node *client.Node, err error) {
 	ctx, cancel := context.WithTimeout(ctx, tourPatience)
 	defer cancel()
-	err = t.api.WatchNodes(ctx, nil, client.WatchOptions{}, func(e client.Event) error {
-		n := e.Node
-		if n != nil && n.Status == muster.Healthy && n.LastSeen != nil && n.LastSeen.After(t.began) {
-			node = n
-			return errSeen
-		}
-		return nil
-	})
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case since := <-t.before:
+		err = t.api.WatchNodes(ctx, nil, client.WatchOptions{Since: since}, func(e client.Event) error {
+			if e.Type == muster.EventChange && e.Node != nil && e.Node.Status == muster.Healthy {
+				node = e.Node
+				return errSeen
+			}
+			return nil
+		})
+	}
 	if errors.Is(err, errSeen) {
 		return node, nil
 	}

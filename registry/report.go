@@ -174,6 +174,8 @@ func statusOf(i *muster.Instance, reported muster.InstanceStatus) muster.Instanc
 		return muster.Stopping
 	case i.Status == muster.Stopped && ended:
 		return muster.Stopped
+	case (i.Status == muster.Stopped || i.Status == muster.Failed) && !ended:
+		return "" // what it held has been given away: only start brings it back
 	case i.Status == muster.Running && reported == muster.Provisioning:
 		return muster.Running // starting again after the host's reboot
 	case ended || reported == muster.Running || reported == muster.Provisioning || reported == muster.Stopping:

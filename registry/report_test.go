@@ -74,6 +74,19 @@ func TestReportInstances_ImpossibleIsCountedNotRefused(t *testing.T) {
 	}
 }
 
+func TestReportInstances_WhatEndedDoesNotComeBackByItself(t *testing.T) {
+	w := open(t, setup{})
+	n := w.join(t, "n1", 2, 128)
+	ended := w.launch(t, launch(muster.Nano))
+	w.report(t, n, 1, map[muster.InstanceID]muster.InstanceStatus{ended.ID: muster.Failed})
+	next := w.launch(t, launch(muster.Nano)) // takes what was freed
+	for sequence, status := range []muster.InstanceStatus{muster.Provisioning, muster.Running, muster.Stopping} {
+		w.report(t, n, int64(sequence+2), map[muster.InstanceID]muster.InstanceStatus{ended.ID: status, next.ID: muster.Running})
+		wantStatus(t, w, ended.ID, muster.Failed)
+	}
+	checkCapacity(t, w)
+}
+
 func TestReportInstances_TerminatedMachinesAreNamed(t *testing.T) {
 	w := open(t, setup{})
 	n := w.join(t, "n1", 2, 1024)

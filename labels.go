@@ -15,5 +15,26 @@ func (m Map) Matches(want Map) bool {
 	return true
 }
 
+// Edits are changes to labels that outlive a new registration: a value that is
+// set, or nil for a label that is removed.
+type Edits map[string]*string
+
+// Clone returns a copy that can be changed.
+func (e Edits) Clone() Edits { return maps.Clone(e) }
+
+// Edited returns m with the edits made.
+func (m Map) Edited(edits Edits) Map {
+	out := Map{}
+	maps.Copy(out, m)
+	for k, v := range edits {
+		if v == nil {
+			delete(out, k)
+		} else {
+			out[k] = *v
+		}
+	}
+	return out
+}
+
 // Clone returns a copy that can be changed.
 func (m Map) Clone() Map { return maps.Clone(m) }

@@ -16,15 +16,19 @@ const (
 
 // Node is a machine with an agent.
 type Node struct {
-	UID          NodeUID    `gorm:"column:uid;primaryKey" json:"uid"`
-	ID           NodeID     `gorm:"column:id" json:"id"`
-	Hostname     string     `gorm:"column:hostname" json:"hostname"`
-	Addr         string     `gorm:"column:addr" json:"addr"`
-	Port         int        `gorm:"column:port" json:"port"`
-	Role         NodeRole   `gorm:"column:role" json:"role"`
-	CPUCount     int        `gorm:"column:cpu_count" json:"cpuCount"`
-	MemoryMB     int        `gorm:"column:memory_mb" json:"memoryMb"`
-	Labels       Map        `gorm:"column:labels;serializer:json" json:"labels"`
+	UID      NodeUID  `gorm:"column:uid;primaryKey" json:"uid"`
+	ID       NodeID   `gorm:"column:id" json:"id"`
+	Hostname string   `gorm:"column:hostname" json:"hostname"`
+	Addr     string   `gorm:"column:addr" json:"addr"`
+	Port     int      `gorm:"column:port" json:"port"`
+	Role     NodeRole `gorm:"column:role" json:"role"`
+	CPUCount int      `gorm:"column:cpu_count" json:"cpuCount"`
+	MemoryMB int      `gorm:"column:memory_mb" json:"memoryMb"`
+	Labels   Map      `gorm:"column:labels;serializer:json" json:"labels"`
+	// AgentLabels are those that the agent gave, LabelEdits what operators changed
+	// since; Labels is the one with the other.
+	AgentLabels  Map        `gorm:"column:agent_labels;serializer:json" json:"agentLabels"`
+	LabelEdits   Edits      `gorm:"column:label_edits;serializer:json" json:"labelEdits"`
 	Images       []string   `gorm:"column:images;serializer:json" json:"images"`
 	Version      string     `gorm:"column:version" json:"version"`
 	BootID       string     `gorm:"column:boot_id" json:"bootId"`
@@ -34,6 +38,8 @@ type Node struct {
 	// StatusSince is when it got this status.
 	StatusSince time.Time `gorm:"column:status_since" json:"statusSince"`
 	Schedulable bool      `gorm:"column:schedulable" json:"schedulable"`
+	// Drain is how far its instances have been sent away; nil when that was not asked for.
+	Drain *Drain `gorm:"column:drain;serializer:json" json:"drain"`
 	// Subnet is the network of the node's instances, a /24; its first address is the node's own.
 	Subnet       string    `gorm:"column:subnet" json:"subnet"`
 	RegisteredAt time.Time `gorm:"column:registered_at" json:"registeredAt"`
@@ -54,7 +60,50 @@ func (n *Node) Clone() *Node {
 	c := *n
 	c.Labels = n.Labels.Clone()
 	c.Images = slices.Clone(n.Images)
+	c.AgentLabels, c.LabelEdits = n.AgentLabels.Clone(), n.LabelEdits.Clone()
 	return &c
+}
+
+// Drain is a node being emptied: its instances may end by themselves until the
+// deadline, and are stopped then.
+type Drain struct {
+	Since    time.Time  `json:"since"`
+	Deadline *time.Time `json:"deadline"` // nil: it waits for as long as it takes
+	Stopping bool       `json:"stopping"` // the deadline has passed
+	Done     *time.Time `json:"done"`     // when nothing ran there any more
+}
+
+// DrainNodeInput says which node to drain.
+type DrainNodeInput struct {
+	ID       string         `json:"id"`
+	Deadline *time.Duration `json:"deadline,omitempty"` // from now; nil: none
+	Reason   string         `json:"reason"`
+}
+
+// LabelInput edits labels of a node or an instance.
+type LabelInput struct {
+	ID     string   `json:"id"`
+	Set    Map      `json:"set,omitempty"`
+	Remove []string `json:"remove,omitempty"`
+}
+
+// Validate refuses edits that cannot be made.
+func (in *LabelInput) Validate() error {
+	if err := first(CheckID("id", in.ID), CheckMap("set", in.Set)); err != nil {
+		return err
+	}
+	for _, k := range in.Remove {
+		if err := CheckText("remove", k, MaxMapKeyBytes); err != nil {
+			return err
+		}
+		if _, both := in.Set[k]; both {
+			return InvalidField("remove", "%q is both set and removed", k)
+		}
+	}
+	if len(in.Set)+len(in.Remove) == 0 {
+		return InvalidField("set", "nothing is set or removed; give at least one label")
+	}
+	return nil
 }
 
 // NodeFilter selects nodes; all given parts must match.

@@ -70,6 +70,14 @@ func (r *mutationResolver) AdoptInstance(ctx context.Context, input generated.Ad
 	return &generated.AdoptInstancePayload{Instance: i, Revision: revision}, nil
 }
 
+func (r *mutationResolver) LabelInstance(ctx context.Context, input muster.LabelInput) (*generated.LabelInstancePayload, error) {
+	i, revision, err := r.registry.LabelInstance(ctx, input)
+	if err != nil {
+		return nil, err
+	}
+	return &generated.LabelInstancePayload{Instance: i, Revision: revision}, nil
+}
+
 func (r *mutationResolver) TerminateInstance(ctx context.Context, input generated.TerminateInstanceInput) (*generated.TerminateInstancePayload, error) {
 	i, revision, err := r.registry.TerminateInstance(ctx, muster.InstanceID(input.ID))
 	if err != nil {

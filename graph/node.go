@@ -51,6 +51,22 @@ func (r *mutationResolver) UncordonNode(ctx context.Context, input generated.Unc
 	return &generated.UncordonNodePayload{Node: n, Revision: revision}, nil
 }
 
+func (r *mutationResolver) DrainNode(ctx context.Context, input muster.DrainNodeInput) (*generated.DrainNodePayload, error) {
+	n, revision, err := r.registry.DrainNode(ctx, input)
+	if err != nil {
+		return nil, err
+	}
+	return &generated.DrainNodePayload{Node: n, Revision: revision}, nil
+}
+
+func (r *mutationResolver) LabelNode(ctx context.Context, input muster.LabelInput) (*generated.LabelNodePayload, error) {
+	n, revision, err := r.registry.LabelNode(ctx, input)
+	if err != nil {
+		return nil, err
+	}
+	return &generated.LabelNodePayload{Node: n, Revision: revision}, nil
+}
+
 func (r *mutationResolver) RemoveNode(ctx context.Context, input generated.RemoveNodeInput) (*generated.RemoveNodePayload, error) {
 	n, revision, err := r.registry.RemoveNode(ctx, input.ID)
 	if err != nil {

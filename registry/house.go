@@ -29,7 +29,7 @@ func (r *Registry) keepHouse(ctx context.Context) error {
 // expire ends what has a deadline. It commits nothing when nothing is due.
 func (r *Registry) expire(ctx context.Context) {
 	v, now := r.View(), r.opts.Now()
-	due := len(r.overdue(v, now)) + len(r.outlived(v, now)) + len(r.buried(v, now))
+	due := len(r.overdue(v, now)) + len(r.outlived(v, now)) + len(r.buried(v, now)) + len(v.drainSteps(now))
 	if due == 0 {
 		return
 	}
@@ -42,6 +42,9 @@ func (r *Registry) expire(ctx context.Context) {
 		}
 		for _, i := range r.outlived(v, now) {
 			w.Forget(i, "terminated a while ago")
+		}
+		for _, d := range v.drainSteps(now) {
+			r.drainStep(w, d, now)
 		}
 		for _, n := range r.buried(v, now) {
 			w.ForgetNode(n, "pruned a while ago")

@@ -99,11 +99,14 @@ func (r *Registry) UncordonNode(ctx context.Context, id string) (*muster.Node, i
 
 func (r *Registry) setSchedulable(ctx context.Context, id string, schedulable bool, reason string) (*muster.Node, int64, error) {
 	return r.changeNode(ctx, id, func(_ View, w *Writes, n *muster.Node) *muster.Node {
-		if n.Schedulable == schedulable {
+		if n.Schedulable == schedulable && (n.Drain == nil || !schedulable) {
 			return n
 		}
 		after := n.Clone()
 		after.Schedulable = schedulable
+		if schedulable {
+			after.Drain = nil // uncordoning cancels it
+		}
 		w.Node(after, reason)
 		return after
 	})

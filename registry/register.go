@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"maps"
 	"slices"
 	"time"
 
@@ -108,7 +109,11 @@ func (r *Registry) registered(v View, before *muster.Node, in *muster.RegisterNo
 		n.Subnet = subnet
 	}
 	n.ID, n.Hostname, n.Addr, n.Port, n.Role = in.ID, in.Hostname, in.Addr, in.Port, in.Role
-	n.CPUCount, n.MemoryMB, n.Labels = in.CPUCount, in.MemoryMB, orEmpty(in.Labels)
+	n.CPUCount, n.MemoryMB, n.AgentLabels = in.CPUCount, in.MemoryMB, orEmpty(in.Labels)
+	if n.LabelEdits == nil {
+		n.LabelEdits = muster.Edits{}
+	}
+	n.Labels = n.AgentLabels.Edited(n.LabelEdits)
 	n.Images, n.Version, n.BootID, n.Incarnation = sorted(in.Images), in.Version, in.BootID, in.Incarnation
 	n.Status, n.StatusReason = muster.Healthy, ""
 	return n, reason, nil
@@ -116,7 +121,7 @@ func (r *Registry) registered(v View, before *muster.Node, in *muster.RegisterNo
 
 func sameNode(a, b *muster.Node) bool {
 	return a.ID == b.ID && a.Hostname == b.Hostname && a.Addr == b.Addr && a.Port == b.Port && a.Role == b.Role &&
-		a.CPUCount == b.CPUCount && a.MemoryMB == b.MemoryMB && len(a.Labels) == len(b.Labels) && a.Labels.Matches(b.Labels) &&
+		a.CPUCount == b.CPUCount && a.MemoryMB == b.MemoryMB && maps.Equal(a.AgentLabels, b.AgentLabels) &&
 		slices.Equal(a.Images, b.Images) && a.Version == b.Version && a.BootID == b.BootID &&
 		a.Incarnation == b.Incarnation && a.Status == b.Status
 }

@@ -132,6 +132,18 @@ type ComplexityRoot struct {
 		Revision func(childComplexity int) int
 	}
 
+	Drain struct {
+		Deadline func(childComplexity int) int
+		Done     func(childComplexity int) int
+		Since    func(childComplexity int) int
+		Stopping func(childComplexity int) int
+	}
+
+	DrainNodePayload struct {
+		Node     func(childComplexity int) int
+		Revision func(childComplexity int) int
+	}
+
 	Evidence struct {
 		ClockSkew   func(childComplexity int) int
 		ExitCode    func(childComplexity int) int
@@ -231,6 +243,16 @@ type ComplexityRoot struct {
 		Type       func(childComplexity int) int
 	}
 
+	LabelInstancePayload struct {
+		Instance func(childComplexity int) int
+		Revision func(childComplexity int) int
+	}
+
+	LabelNodePayload struct {
+		Node     func(childComplexity int) int
+		Revision func(childComplexity int) int
+	}
+
 	LaunchInstancePayload struct {
 		Instance func(childComplexity int) int
 		Revision func(childComplexity int) int
@@ -239,8 +261,11 @@ type ComplexityRoot struct {
 	Mutation struct {
 		AdoptInstance     func(childComplexity int, input AdoptInstanceInput) int
 		CordonNode        func(childComplexity int, input CordonNodeInput) int
+		DrainNode         func(childComplexity int, input muster.DrainNodeInput) int
 		ForgetNode        func(childComplexity int, input ForgetNodeInput) int
 		Heartbeat         func(childComplexity int, input muster.HeartbeatInput) int
+		LabelInstance     func(childComplexity int, input muster.LabelInput) int
+		LabelNode         func(childComplexity int, input muster.LabelInput) int
 		LaunchInstance    func(childComplexity int, input muster.LaunchInstanceInput) int
 		RegisterNode      func(childComplexity int, input muster.RegisterNodeInput) int
 		ReleaseBrake      func(childComplexity int, input ReleaseBrakeInput) int
@@ -260,6 +285,7 @@ type ComplexityRoot struct {
 		CPUCount         func(childComplexity int) int
 		Changes          func(childComplexity int, first *int) int
 		DesiredRevision  func(childComplexity int) int
+		Drain            func(childComplexity int) int
 		Free             func(childComplexity int) int
 		Hostname         func(childComplexity int) int
 		ID               func(childComplexity int) int
@@ -417,6 +443,9 @@ type MutationResolver interface {
 	ReportInstances(ctx context.Context, input muster.ReportInstancesInput) (*ReportInstancesPayload, error)
 	CordonNode(ctx context.Context, input CordonNodeInput) (*CordonNodePayload, error)
 	UncordonNode(ctx context.Context, input UncordonNodeInput) (*UncordonNodePayload, error)
+	DrainNode(ctx context.Context, input muster.DrainNodeInput) (*DrainNodePayload, error)
+	LabelNode(ctx context.Context, input muster.LabelInput) (*LabelNodePayload, error)
+	LabelInstance(ctx context.Context, input muster.LabelInput) (*LabelInstancePayload, error)
 	RemoveNode(ctx context.Context, input RemoveNodeInput) (*RemoveNodePayload, error)
 	ForgetNode(ctx context.Context, input ForgetNodeInput) (*ForgetNodePayload, error)
 	ReleaseBrake(ctx context.Context, input ReleaseBrakeInput) (*ReleaseBrakePayload, error)
@@ -826,6 +855,44 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.CordonNodePayload.Revision(childComplexity), true
+
+	case "Drain.deadline":
+		if e.ComplexityRoot.Drain.Deadline == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Drain.Deadline(childComplexity), true
+	case "Drain.done":
+		if e.ComplexityRoot.Drain.Done == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Drain.Done(childComplexity), true
+	case "Drain.since":
+		if e.ComplexityRoot.Drain.Since == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Drain.Since(childComplexity), true
+	case "Drain.stopping":
+		if e.ComplexityRoot.Drain.Stopping == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Drain.Stopping(childComplexity), true
+
+	case "DrainNodePayload.node":
+		if e.ComplexityRoot.DrainNodePayload.Node == nil {
+			break
+		}
+
+		return e.ComplexityRoot.DrainNodePayload.Node(childComplexity), true
+	case "DrainNodePayload.revision":
+		if e.ComplexityRoot.DrainNodePayload.Revision == nil {
+			break
+		}
+
+		return e.ComplexityRoot.DrainNodePayload.Revision(childComplexity), true
 
 	case "Evidence.clockSkew":
 		if e.ComplexityRoot.Evidence.ClockSkew == nil {
@@ -1273,6 +1340,32 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 
 		return e.ComplexityRoot.InstanceTypeInfo.Type(childComplexity), true
 
+	case "LabelInstancePayload.instance":
+		if e.ComplexityRoot.LabelInstancePayload.Instance == nil {
+			break
+		}
+
+		return e.ComplexityRoot.LabelInstancePayload.Instance(childComplexity), true
+	case "LabelInstancePayload.revision":
+		if e.ComplexityRoot.LabelInstancePayload.Revision == nil {
+			break
+		}
+
+		return e.ComplexityRoot.LabelInstancePayload.Revision(childComplexity), true
+
+	case "LabelNodePayload.node":
+		if e.ComplexityRoot.LabelNodePayload.Node == nil {
+			break
+		}
+
+		return e.ComplexityRoot.LabelNodePayload.Node(childComplexity), true
+	case "LabelNodePayload.revision":
+		if e.ComplexityRoot.LabelNodePayload.Revision == nil {
+			break
+		}
+
+		return e.ComplexityRoot.LabelNodePayload.Revision(childComplexity), true
+
 	case "LaunchInstancePayload.instance":
 		if e.ComplexityRoot.LaunchInstancePayload.Instance == nil {
 			break
@@ -1308,6 +1401,17 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Mutation.CordonNode(childComplexity, args["input"].(CordonNodeInput)), true
+	case "Mutation.drainNode":
+		if e.ComplexityRoot.Mutation.DrainNode == nil {
+			break
+		}
+
+		args, err := ec.field_Mutation_drainNode_args(ctx, rawArgs)
+		if err != nil {
+			return 0, false
+		}
+
+		return e.ComplexityRoot.Mutation.DrainNode(childComplexity, args["input"].(muster.DrainNodeInput)), true
 	case "Mutation.forgetNode":
 		if e.ComplexityRoot.Mutation.ForgetNode == nil {
 			break
@@ -1330,6 +1434,28 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Mutation.Heartbeat(childComplexity, args["input"].(muster.HeartbeatInput)), true
+	case "Mutation.labelInstance":
+		if e.ComplexityRoot.Mutation.LabelInstance == nil {
+			break
+		}
+
+		args, err := ec.field_Mutation_labelInstance_args(ctx, rawArgs)
+		if err != nil {
+			return 0, false
+		}
+
+		return e.ComplexityRoot.Mutation.LabelInstance(childComplexity, args["input"].(muster.LabelInput)), true
+	case "Mutation.labelNode":
+		if e.ComplexityRoot.Mutation.LabelNode == nil {
+			break
+		}
+
+		args, err := ec.field_Mutation_labelNode_args(ctx, rawArgs)
+		if err != nil {
+			return 0, false
+		}
+
+		return e.ComplexityRoot.Mutation.LabelNode(childComplexity, args["input"].(muster.LabelInput)), true
 	case "Mutation.launchInstance":
 		if e.ComplexityRoot.Mutation.LaunchInstance == nil {
 			break
@@ -1482,6 +1608,12 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Node.DesiredRevision(childComplexity), true
+	case "Node.drain":
+		if e.ComplexityRoot.Node.Drain == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Node.Drain(childComplexity), true
 	case "Node.free":
 		if e.ComplexityRoot.Node.Free == nil {
 			break
@@ -2078,11 +2210,14 @@ func (e *executableSchema) Exec(ctx context.Context) graphql.ResponseHandler {
 		return graphql.NewInputUnmarshalerIndex(
 			graphql.NewInputUnmarshaler("AdoptInstanceInput", ec.unmarshalInputAdoptInstanceInput),
 			graphql.NewInputUnmarshaler("CordonNodeInput", ec.unmarshalInputCordonNodeInput),
+			graphql.NewInputUnmarshaler("DrainNodeInput", ec.unmarshalInputDrainNodeInput),
 			graphql.NewInputUnmarshaler("ForgetNodeInput", ec.unmarshalInputForgetNodeInput),
 			graphql.NewInputUnmarshaler("HealthFilter", ec.unmarshalInputHealthFilter),
 			graphql.NewInputUnmarshaler("HeartbeatInput", ec.unmarshalInputHeartbeatInput),
 			graphql.NewInputUnmarshaler("InstanceFilter", ec.unmarshalInputInstanceFilter),
 			graphql.NewInputUnmarshaler("InstanceReportInput", ec.unmarshalInputInstanceReportInput),
+			graphql.NewInputUnmarshaler("LabelInstanceInput", ec.unmarshalInputLabelInstanceInput),
+			graphql.NewInputUnmarshaler("LabelNodeInput", ec.unmarshalInputLabelNodeInput),
 			graphql.NewInputUnmarshaler("LaunchInstanceInput", ec.unmarshalInputLaunchInstanceInput),
 			graphql.NewInputUnmarshaler("NodeFilter", ec.unmarshalInputNodeFilter),
 			graphql.NewInputUnmarshaler("RegisterNodeInput", ec.unmarshalInputRegisterNodeInput),
@@ -2345,6 +2480,21 @@ type Mutation {
     "Which node."
     input: UncordonNodeInput!
   ): UncordonNodePayload @auth(requires: OPERATOR)
+  "Cordons a node and lets its instances end; those that still run at the deadline are stopped. Uncordoning cancels it."
+  drainNode(
+    "Which node, and until when."
+    input: DrainNodeInput!
+  ): DrainNodePayload @auth(requires: OPERATOR)
+  "Edits a node's labels; the edits outlive new registrations of its agent."
+  labelNode(
+    "Which node, and what to set and remove."
+    input: LabelNodeInput!
+  ): LabelNodePayload @auth(requires: OPERATOR)
+  "Edits an instance's labels."
+  labelInstance(
+    "Which instance, and what to set and remove."
+    input: LabelInstanceInput!
+  ): LabelInstancePayload @auth(requires: OPERATOR)
   "Takes a node out of the registry; its instances are LOST. Its agent is refused from then on."
   removeNode(
     "Which node."
@@ -2473,7 +2623,9 @@ type Node {
   unhealthyBecause: Evidence
   "Whether new instances are placed on it; false while cordoned."
   schedulable: Boolean!
-  "Its labels."
+  "How far it has been emptied; null when that was not asked for."
+  drain: Drain
+  "Its labels: its agent's, with what operators edited."
   labels: Map!
   "When it was last heard of; volatile, no change tells of it."
   lastSeen: Time
@@ -2509,6 +2661,18 @@ type Node {
     "How many at most: 1 to 100."
     first: Int = 10
   ): [Change!]!
+}
+
+"A node being emptied."
+type Drain {
+  "Since when."
+  since: Time!
+  "When what still runs is stopped; null: it waits for as long as it takes."
+  deadline: Time
+  "Whether the deadline has passed."
+  stopping: Boolean!
+  "When nothing ran there any more."
+  done: Time
 }
 
 "An amount of CPU and memory."
@@ -3207,6 +3371,60 @@ type UncordonNodePayload {
   revision: Int64!
 }
 
+"Which node to drain."
+input DrainNodeInput {
+  "The node's id or uid."
+  id: ID!
+  "How long instances may take to end by themselves; ` + "`" + `0s` + "`" + `: stop them now; absent: as long as it takes."
+  deadline: Duration
+  "Why, for those who look later."
+  reason: String = ""
+}
+
+"The node that is drained."
+type DrainNodePayload {
+  "The node."
+  node: Node
+  "The revision of the commit."
+  revision: Int64!
+}
+
+"Which labels of a node to edit."
+input LabelNodeInput {
+  "The node's id or uid."
+  id: ID!
+  "Labels to set."
+  set: Map
+  "Labels to remove."
+  remove: [String!]
+}
+
+"The labelled node."
+type LabelNodePayload {
+  "The node."
+  node: Node
+  "The revision of the commit."
+  revision: Int64!
+}
+
+"Which labels of an instance to edit."
+input LabelInstanceInput {
+  "The instance's id."
+  id: ID!
+  "Labels to set."
+  set: Map
+  "Labels to remove."
+  remove: [String!]
+}
+
+"The labelled instance."
+type LabelInstancePayload {
+  "The instance."
+  instance: Instance
+  "The revision of the commit."
+  revision: Int64!
+}
+
 "Which node to remove."
 input RemoveNodeInput {
   "The node's id or uid."
@@ -3540,6 +3758,30 @@ func (ec *executionContext) childFields_CordonNodePayload(ctx context.Context, f
 	return nil, fmt.Errorf("no field named %q was found under type CordonNodePayload", field.Name)
 }
 
+func (ec *executionContext) childFields_Drain(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+	switch field.Name {
+	case "since":
+		return ec.fieldContext_Drain_since(ctx, field)
+	case "deadline":
+		return ec.fieldContext_Drain_deadline(ctx, field)
+	case "stopping":
+		return ec.fieldContext_Drain_stopping(ctx, field)
+	case "done":
+		return ec.fieldContext_Drain_done(ctx, field)
+	}
+	return nil, fmt.Errorf("no field named %q was found under type Drain", field.Name)
+}
+
+func (ec *executionContext) childFields_DrainNodePayload(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+	switch field.Name {
+	case "node":
+		return ec.fieldContext_DrainNodePayload_node(ctx, field)
+	case "revision":
+		return ec.fieldContext_DrainNodePayload_revision(ctx, field)
+	}
+	return nil, fmt.Errorf("no field named %q was found under type DrainNodePayload", field.Name)
+}
+
 func (ec *executionContext) childFields_Evidence(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
 	switch field.Name {
 	case "reason":
@@ -3738,6 +3980,26 @@ func (ec *executionContext) childFields_InstanceTypeInfo(ctx context.Context, fi
 	return nil, fmt.Errorf("no field named %q was found under type InstanceTypeInfo", field.Name)
 }
 
+func (ec *executionContext) childFields_LabelInstancePayload(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+	switch field.Name {
+	case "instance":
+		return ec.fieldContext_LabelInstancePayload_instance(ctx, field)
+	case "revision":
+		return ec.fieldContext_LabelInstancePayload_revision(ctx, field)
+	}
+	return nil, fmt.Errorf("no field named %q was found under type LabelInstancePayload", field.Name)
+}
+
+func (ec *executionContext) childFields_LabelNodePayload(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+	switch field.Name {
+	case "node":
+		return ec.fieldContext_LabelNodePayload_node(ctx, field)
+	case "revision":
+		return ec.fieldContext_LabelNodePayload_revision(ctx, field)
+	}
+	return nil, fmt.Errorf("no field named %q was found under type LabelNodePayload", field.Name)
+}
+
 func (ec *executionContext) childFields_LaunchInstancePayload(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
 	switch field.Name {
 	case "instance":
@@ -3776,6 +4038,8 @@ func (ec *executionContext) childFields_Node(ctx context.Context, field graphql.
 		return ec.fieldContext_Node_unhealthyBecause(ctx, field)
 	case "schedulable":
 		return ec.fieldContext_Node_schedulable(ctx, field)
+	case "drain":
+		return ec.fieldContext_Node_drain(ctx, field)
 	case "labels":
 		return ec.fieldContext_Node_labels(ctx, field)
 	case "lastSeen":
@@ -4176,6 +4440,20 @@ func (ec *executionContext) field_Mutation_cordonNode_args(ctx context.Context, 
 	return args, nil
 }
 
+func (ec *executionContext) field_Mutation_drainNode_args(ctx context.Context, rawArgs map[string]any) (map[string]any, error) {
+	var err error
+	args := map[string]any{}
+	arg0, err := graphql.ProcessArgField(ctx, rawArgs, "input",
+		func(ctx context.Context, v any) (muster.DrainNodeInput, error) {
+			return ec.unmarshalNDrainNodeInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚐDrainNodeInput(ctx, v)
+		})
+	if err != nil {
+		return nil, err
+	}
+	args["input"] = arg0
+	return args, nil
+}
+
 func (ec *executionContext) field_Mutation_forgetNode_args(ctx context.Context, rawArgs map[string]any) (map[string]any, error) {
 	var err error
 	args := map[string]any{}
@@ -4196,6 +4474,34 @@ func (ec *executionContext) field_Mutation_heartbeat_args(ctx context.Context, r
 	arg0, err := graphql.ProcessArgField(ctx, rawArgs, "input",
 		func(ctx context.Context, v any) (muster.HeartbeatInput, error) {
 			return ec.unmarshalNHeartbeatInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚐHeartbeatInput(ctx, v)
+		})
+	if err != nil {
+		return nil, err
+	}
+	args["input"] = arg0
+	return args, nil
+}
+
+func (ec *executionContext) field_Mutation_labelInstance_args(ctx context.Context, rawArgs map[string]any) (map[string]any, error) {
+	var err error
+	args := map[string]any{}
+	arg0, err := graphql.ProcessArgField(ctx, rawArgs, "input",
+		func(ctx context.Context, v any) (muster.LabelInput, error) {
+			return ec.unmarshalNLabelInstanceInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚐLabelInput(ctx, v)
+		})
+	if err != nil {
+		return nil, err
+	}
+	args["input"] = arg0
+	return args, nil
+}
+
+func (ec *executionContext) field_Mutation_labelNode_args(ctx context.Context, rawArgs map[string]any) (map[string]any, error) {
+	var err error
+	args := map[string]any{}
+	arg0, err := graphql.ProcessArgField(ctx, rawArgs, "input",
+		func(ctx context.Context, v any) (muster.LabelInput, error) {
+			return ec.unmarshalNLabelNodeInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚐLabelInput(ctx, v)
 		})
 	if err != nil {
 		return nil, err
@@ -6126,6 +6432,153 @@ func (ec *executionContext) fieldContext_CordonNodePayload_revision(_ context.Co
 	return graphql.NewScalarFieldContext("CordonNodePayload", field, false, false, "Int64")
 }
 
+func (ec *executionContext) _Drain_since(ctx context.Context, field graphql.CollectedField, obj *muster.Drain) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Drain_since(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Since, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v time.Time) graphql.Marshaler {
+			return ec.marshalNTime2timeᚐTime(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Drain_since(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Drain", field, false, false, "Time")
+}
+
+func (ec *executionContext) _Drain_deadline(ctx context.Context, field graphql.CollectedField, obj *muster.Drain) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Drain_deadline(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Deadline, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *time.Time) graphql.Marshaler {
+			return ec.marshalOTime2ᚖtimeᚐTime(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Drain_deadline(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Drain", field, false, false, "Time")
+}
+
+func (ec *executionContext) _Drain_stopping(ctx context.Context, field graphql.CollectedField, obj *muster.Drain) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Drain_stopping(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Stopping, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v bool) graphql.Marshaler {
+			return ec.marshalNBoolean2bool(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Drain_stopping(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Drain", field, false, false, "Boolean")
+}
+
+func (ec *executionContext) _Drain_done(ctx context.Context, field graphql.CollectedField, obj *muster.Drain) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Drain_done(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Done, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *time.Time) graphql.Marshaler {
+			return ec.marshalOTime2ᚖtimeᚐTime(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Drain_done(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Drain", field, false, false, "Time")
+}
+
+func (ec *executionContext) _DrainNodePayload_node(ctx context.Context, field graphql.CollectedField, obj *DrainNodePayload) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_DrainNodePayload_node(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Node, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *muster.Node) graphql.Marshaler {
+			return ec.marshalONode2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐNode(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_DrainNodePayload_node(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "DrainNodePayload",
+		Field:      field,
+		IsMethod:   false,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_Node(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _DrainNodePayload_revision(ctx context.Context, field graphql.CollectedField, obj *DrainNodePayload) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_DrainNodePayload_revision(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Revision, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v int64) graphql.Marshaler {
+			return ec.marshalNInt642int64(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_DrainNodePayload_revision(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("DrainNodePayload", field, false, false, "Int64")
+}
+
 func (ec *executionContext) _Evidence_reason(ctx context.Context, field graphql.CollectedField, obj *muster.Evidence) (ret graphql.Marshaler) {
 	return graphql.ResolveField(
 		ctx,
@@ -7893,6 +8346,116 @@ func (ec *executionContext) fieldContext_InstanceTypeInfo_memLimitMb(_ context.C
 	return graphql.NewScalarFieldContext("InstanceTypeInfo", field, false, false, "Int")
 }
 
+func (ec *executionContext) _LabelInstancePayload_instance(ctx context.Context, field graphql.CollectedField, obj *LabelInstancePayload) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_LabelInstancePayload_instance(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Instance, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *muster.Instance) graphql.Marshaler {
+			return ec.marshalOInstance2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐInstance(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_LabelInstancePayload_instance(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "LabelInstancePayload",
+		Field:      field,
+		IsMethod:   false,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_Instance(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _LabelInstancePayload_revision(ctx context.Context, field graphql.CollectedField, obj *LabelInstancePayload) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_LabelInstancePayload_revision(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Revision, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v int64) graphql.Marshaler {
+			return ec.marshalNInt642int64(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_LabelInstancePayload_revision(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("LabelInstancePayload", field, false, false, "Int64")
+}
+
+func (ec *executionContext) _LabelNodePayload_node(ctx context.Context, field graphql.CollectedField, obj *LabelNodePayload) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_LabelNodePayload_node(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Node, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *muster.Node) graphql.Marshaler {
+			return ec.marshalONode2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐNode(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_LabelNodePayload_node(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "LabelNodePayload",
+		Field:      field,
+		IsMethod:   false,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_Node(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _LabelNodePayload_revision(ctx context.Context, field graphql.CollectedField, obj *LabelNodePayload) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_LabelNodePayload_revision(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Revision, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v int64) graphql.Marshaler {
+			return ec.marshalNInt642int64(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_LabelNodePayload_revision(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("LabelNodePayload", field, false, false, "Int64")
+}
+
 func (ec *executionContext) _LaunchInstancePayload_instance(ctx context.Context, field graphql.CollectedField, obj *LaunchInstancePayload) (ret graphql.Marshaler) {
 	return graphql.ResolveField(
 		ctx,
@@ -8252,6 +8815,192 @@ func (ec *executionContext) fieldContext_Mutation_uncordonNode(ctx context.Conte
 	}()
 	ctx = graphql.WithFieldContext(ctx, fc)
 	if fc.Args, err = ec.field_Mutation_uncordonNode_args(ctx, field.ArgumentMap(ec.Variables)); err != nil {
+		ec.Error(ctx, err)
+		return fc, err
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _Mutation_drainNode(ctx context.Context, field graphql.CollectedField) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Mutation_drainNode(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			fc := graphql.GetFieldContext(ctx)
+			return ec.Resolvers.Mutation().DrainNode(ctx, fc.Args["input"].(muster.DrainNodeInput))
+		},
+		func(ctx context.Context, next graphql.Resolver) graphql.Resolver {
+			directive0 := next
+
+			directive1 := func(ctx context.Context) (any, error) {
+				requires, err := ec.unmarshalNRole2githubᚗcomᚋmusterᚑcloudᚋmusterᚐRole(ctx, "OPERATOR")
+				if err != nil {
+					var zeroVal *DrainNodePayload
+					return zeroVal, err
+				}
+				if ec.Directives.Auth == nil {
+					var zeroVal *DrainNodePayload
+					return zeroVal, errors.New("directive auth is not implemented")
+				}
+				return ec.Directives.Auth(ctx, nil, directive0, requires)
+			}
+
+			next = directive1
+			return next
+		},
+		func(ctx context.Context, selections ast.SelectionSet, v *DrainNodePayload) graphql.Marshaler {
+			return ec.marshalODrainNodePayload2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐDrainNodePayload(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Mutation_drainNode(ctx context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "Mutation",
+		Field:      field,
+		IsMethod:   true,
+		IsResolver: true,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_DrainNodePayload(ctx, field)
+		},
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			err = ec.Recover(ctx, r)
+			ec.Error(ctx, err)
+		}
+	}()
+	ctx = graphql.WithFieldContext(ctx, fc)
+	if fc.Args, err = ec.field_Mutation_drainNode_args(ctx, field.ArgumentMap(ec.Variables)); err != nil {
+		ec.Error(ctx, err)
+		return fc, err
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _Mutation_labelNode(ctx context.Context, field graphql.CollectedField) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Mutation_labelNode(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			fc := graphql.GetFieldContext(ctx)
+			return ec.Resolvers.Mutation().LabelNode(ctx, fc.Args["input"].(muster.LabelInput))
+		},
+		func(ctx context.Context, next graphql.Resolver) graphql.Resolver {
+			directive0 := next
+
+			directive1 := func(ctx context.Context) (any, error) {
+				requires, err := ec.unmarshalNRole2githubᚗcomᚋmusterᚑcloudᚋmusterᚐRole(ctx, "OPERATOR")
+				if err != nil {
+					var zeroVal *LabelNodePayload
+					return zeroVal, err
+				}
+				if ec.Directives.Auth == nil {
+					var zeroVal *LabelNodePayload
+					return zeroVal, errors.New("directive auth is not implemented")
+				}
+				return ec.Directives.Auth(ctx, nil, directive0, requires)
+			}
+
+			next = directive1
+			return next
+		},
+		func(ctx context.Context, selections ast.SelectionSet, v *LabelNodePayload) graphql.Marshaler {
+			return ec.marshalOLabelNodePayload2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐLabelNodePayload(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Mutation_labelNode(ctx context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "Mutation",
+		Field:      field,
+		IsMethod:   true,
+		IsResolver: true,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_LabelNodePayload(ctx, field)
+		},
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			err = ec.Recover(ctx, r)
+			ec.Error(ctx, err)
+		}
+	}()
+	ctx = graphql.WithFieldContext(ctx, fc)
+	if fc.Args, err = ec.field_Mutation_labelNode_args(ctx, field.ArgumentMap(ec.Variables)); err != nil {
+		ec.Error(ctx, err)
+		return fc, err
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _Mutation_labelInstance(ctx context.Context, field graphql.CollectedField) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Mutation_labelInstance(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			fc := graphql.GetFieldContext(ctx)
+			return ec.Resolvers.Mutation().LabelInstance(ctx, fc.Args["input"].(muster.LabelInput))
+		},
+		func(ctx context.Context, next graphql.Resolver) graphql.Resolver {
+			directive0 := next
+
+			directive1 := func(ctx context.Context) (any, error) {
+				requires, err := ec.unmarshalNRole2githubᚗcomᚋmusterᚑcloudᚋmusterᚐRole(ctx, "OPERATOR")
+				if err != nil {
+					var zeroVal *LabelInstancePayload
+					return zeroVal, err
+				}
+				if ec.Directives.Auth == nil {
+					var zeroVal *LabelInstancePayload
+					return zeroVal, errors.New("directive auth is not implemented")
+				}
+				return ec.Directives.Auth(ctx, nil, directive0, requires)
+			}
+
+			next = directive1
+			return next
+		},
+		func(ctx context.Context, selections ast.SelectionSet, v *LabelInstancePayload) graphql.Marshaler {
+			return ec.marshalOLabelInstancePayload2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐLabelInstancePayload(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Mutation_labelInstance(ctx context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "Mutation",
+		Field:      field,
+		IsMethod:   true,
+		IsResolver: true,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_LabelInstancePayload(ctx, field)
+		},
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			err = ec.Recover(ctx, r)
+			ec.Error(ctx, err)
+		}
+	}()
+	ctx = graphql.WithFieldContext(ctx, fc)
+	if fc.Args, err = ec.field_Mutation_labelInstance_args(ctx, field.ArgumentMap(ec.Variables)); err != nil {
 		ec.Error(ctx, err)
 		return fc, err
 	}
@@ -9122,6 +9871,38 @@ func (ec *executionContext) _Node_schedulable(ctx context.Context, field graphql
 }
 func (ec *executionContext) fieldContext_Node_schedulable(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
 	return graphql.NewScalarFieldContext("Node", field, false, false, "Boolean")
+}
+
+func (ec *executionContext) _Node_drain(ctx context.Context, field graphql.CollectedField, obj *muster.Node) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Node_drain(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Drain, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *muster.Drain) graphql.Marshaler {
+			return ec.marshalODrain2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐDrain(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Node_drain(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "Node",
+		Field:      field,
+		IsMethod:   false,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_Drain(ctx, field)
+		},
+	}
+	return fc, nil
 }
 
 func (ec *executionContext) _Node_labels(ctx context.Context, field graphql.CollectedField, obj *muster.Node) (ret graphql.Marshaler) {
@@ -12794,6 +13575,66 @@ func UnmarshalCordonNodeInput(ctx context.Context, raw any) (CordonNodeInput, er
 	return out, err
 }
 
+func (ec *executionContext) unmarshalInputDrainNodeInput(ctx context.Context, obj any) (muster.DrainNodeInput, error) {
+	var it muster.DrainNodeInput
+	if obj == nil {
+		return it, nil
+	}
+
+	asMap := map[string]any{}
+	for k, v := range obj.(map[string]any) {
+		asMap[k] = v
+	}
+
+	if _, present := asMap["reason"]; !present {
+		asMap["reason"] = ""
+	}
+
+	fieldsInOrder := [...]string{"id", "deadline", "reason"}
+	for _, k := range fieldsInOrder {
+		v, ok := asMap[k]
+		if !ok {
+			continue
+		}
+		switch k {
+		case "id":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("id"))
+			data, err := ec.unmarshalNID2string(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.ID = data
+		case "deadline":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("deadline"))
+			data, err := ec.unmarshalODuration2ᚖtimeᚐDuration(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Deadline = data
+		case "reason":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("reason"))
+			data, err := ec.unmarshalOString2string(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Reason = data
+		}
+	}
+	return it, nil
+}
+
+// UnmarshalDrainNodeInput unmarshals raw into the DrainNodeInput input type, using the
+// unmarshaler bound to ctx's request. Call it from a resolver to decode an input
+// object that was not passed as a field argument.
+//
+// ctx must come from a gqlgen request; outside one there is no unmarshaler to use
+// and the returned error says so.
+func UnmarshalDrainNodeInput(ctx context.Context, raw any) (muster.DrainNodeInput, error) {
+	var out muster.DrainNodeInput
+	err := graphql.UnmarshalNamedInputFromContext(ctx, "DrainNodeInput", raw, &out)
+	return out, err
+}
+
 func (ec *executionContext) unmarshalInputForgetNodeInput(ctx context.Context, obj any) (ForgetNodeInput, error) {
 	var it ForgetNodeInput
 	if obj == nil {
@@ -13160,6 +14001,118 @@ func (ec *executionContext) unmarshalInputInstanceReportInput(ctx context.Contex
 func UnmarshalInstanceReportInput(ctx context.Context, raw any) (muster.InstanceReportInput, error) {
 	var out muster.InstanceReportInput
 	err := graphql.UnmarshalNamedInputFromContext(ctx, "InstanceReportInput", raw, &out)
+	return out, err
+}
+
+func (ec *executionContext) unmarshalInputLabelInstanceInput(ctx context.Context, obj any) (muster.LabelInput, error) {
+	var it muster.LabelInput
+	if obj == nil {
+		return it, nil
+	}
+
+	asMap := map[string]any{}
+	for k, v := range obj.(map[string]any) {
+		asMap[k] = v
+	}
+
+	fieldsInOrder := [...]string{"id", "set", "remove"}
+	for _, k := range fieldsInOrder {
+		v, ok := asMap[k]
+		if !ok {
+			continue
+		}
+		switch k {
+		case "id":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("id"))
+			data, err := ec.unmarshalNID2string(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.ID = data
+		case "set":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("set"))
+			data, err := ec.unmarshalOMap2githubᚗcomᚋmusterᚑcloudᚋmusterᚐMap(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Set = data
+		case "remove":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("remove"))
+			data, err := ec.unmarshalOString2ᚕstringᚄ(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Remove = data
+		}
+	}
+	return it, nil
+}
+
+// UnmarshalLabelInstanceInput unmarshals raw into the LabelInstanceInput input type, using the
+// unmarshaler bound to ctx's request. Call it from a resolver to decode an input
+// object that was not passed as a field argument.
+//
+// ctx must come from a gqlgen request; outside one there is no unmarshaler to use
+// and the returned error says so.
+func UnmarshalLabelInstanceInput(ctx context.Context, raw any) (muster.LabelInput, error) {
+	var out muster.LabelInput
+	err := graphql.UnmarshalNamedInputFromContext(ctx, "LabelInstanceInput", raw, &out)
+	return out, err
+}
+
+func (ec *executionContext) unmarshalInputLabelNodeInput(ctx context.Context, obj any) (muster.LabelInput, error) {
+	var it muster.LabelInput
+	if obj == nil {
+		return it, nil
+	}
+
+	asMap := map[string]any{}
+	for k, v := range obj.(map[string]any) {
+		asMap[k] = v
+	}
+
+	fieldsInOrder := [...]string{"id", "set", "remove"}
+	for _, k := range fieldsInOrder {
+		v, ok := asMap[k]
+		if !ok {
+			continue
+		}
+		switch k {
+		case "id":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("id"))
+			data, err := ec.unmarshalNID2string(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.ID = data
+		case "set":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("set"))
+			data, err := ec.unmarshalOMap2githubᚗcomᚋmusterᚑcloudᚋmusterᚐMap(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Set = data
+		case "remove":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("remove"))
+			data, err := ec.unmarshalOString2ᚕstringᚄ(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Remove = data
+		}
+	}
+	return it, nil
+}
+
+// UnmarshalLabelNodeInput unmarshals raw into the LabelNodeInput input type, using the
+// unmarshaler bound to ctx's request. Call it from a resolver to decode an input
+// object that was not passed as a field argument.
+//
+// ctx must come from a gqlgen request; outside one there is no unmarshaler to use
+// and the returned error says so.
+func UnmarshalLabelNodeInput(ctx context.Context, raw any) (muster.LabelInput, error) {
+	var out muster.LabelInput
+	err := graphql.UnmarshalNamedInputFromContext(ctx, "LabelNodeInput", raw, &out)
 	return out, err
 }
 
@@ -14497,6 +15450,92 @@ func (ec *executionContext) _CordonNodePayload(ctx context.Context, sel ast.Sele
 	return out
 }
 
+var drainImplementors = []string{"Drain"}
+
+func (ec *executionContext) _Drain(ctx context.Context, sel ast.SelectionSet, obj *muster.Drain) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, drainImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("Drain")
+		case "since":
+			out.Values[i] = ec._Drain_since(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "deadline":
+			out.Values[i] = ec._Drain_deadline(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		case "stopping":
+			out.Values[i] = ec._Drain_stopping(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "done":
+			out.Values[i] = ec._Drain_done(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
+var drainNodePayloadImplementors = []string{"DrainNodePayload"}
+
+func (ec *executionContext) _DrainNodePayload(ctx context.Context, sel ast.SelectionSet, obj *DrainNodePayload) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, drainNodePayloadImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("DrainNodePayload")
+		case "node":
+			out.Values[i] = ec._DrainNodePayload_node(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		case "revision":
+			out.Values[i] = ec._DrainNodePayload_revision(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
 var evidenceImplementors = []string{"Evidence"}
 
 func (ec *executionContext) _Evidence(ctx context.Context, sel ast.SelectionSet, obj *muster.Evidence) graphql.Marshaler {
@@ -15112,6 +16151,82 @@ func (ec *executionContext) _InstanceTypeInfo(ctx context.Context, sel ast.Selec
 	return out
 }
 
+var labelInstancePayloadImplementors = []string{"LabelInstancePayload"}
+
+func (ec *executionContext) _LabelInstancePayload(ctx context.Context, sel ast.SelectionSet, obj *LabelInstancePayload) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, labelInstancePayloadImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("LabelInstancePayload")
+		case "instance":
+			out.Values[i] = ec._LabelInstancePayload_instance(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		case "revision":
+			out.Values[i] = ec._LabelInstancePayload_revision(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
+var labelNodePayloadImplementors = []string{"LabelNodePayload"}
+
+func (ec *executionContext) _LabelNodePayload(ctx context.Context, sel ast.SelectionSet, obj *LabelNodePayload) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, labelNodePayloadImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("LabelNodePayload")
+		case "node":
+			out.Values[i] = ec._LabelNodePayload_node(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		case "revision":
+			out.Values[i] = ec._LabelNodePayload_revision(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
 var launchInstancePayloadImplementors = []string{"LaunchInstancePayload"}
 
 func (ec *executionContext) _LaunchInstancePayload(ctx context.Context, sel ast.SelectionSet, obj *LaunchInstancePayload) graphql.Marshaler {
@@ -15200,6 +16315,27 @@ func (ec *executionContext) _Mutation(ctx context.Context, sel ast.SelectionSet)
 		case "uncordonNode":
 			out.Values[i] = ec.OperationContext.RootResolverMiddleware(innerCtx, func(ctx context.Context) (res graphql.Marshaler) {
 				return ec._Mutation_uncordonNode(ctx, field)
+			})
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		case "drainNode":
+			out.Values[i] = ec.OperationContext.RootResolverMiddleware(innerCtx, func(ctx context.Context) (res graphql.Marshaler) {
+				return ec._Mutation_drainNode(ctx, field)
+			})
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		case "labelNode":
+			out.Values[i] = ec.OperationContext.RootResolverMiddleware(innerCtx, func(ctx context.Context) (res graphql.Marshaler) {
+				return ec._Mutation_labelNode(ctx, field)
+			})
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		case "labelInstance":
+			out.Values[i] = ec.OperationContext.RootResolverMiddleware(innerCtx, func(ctx context.Context) (res graphql.Marshaler) {
+				return ec._Mutation_labelInstance(ctx, field)
 			})
 			if out.Values[i] == graphql.RequiredNull {
 				out.Invalids++
@@ -15359,6 +16495,11 @@ func (ec *executionContext) _Node(ctx context.Context, sel ast.SelectionSet, obj
 		case "schedulable":
 			out.Values[i] = ec._Node_schedulable(ctx, field, obj)
 			if out.Values[i] == graphql.Null {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "drain":
+			out.Values[i] = ec._Node_drain(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
 				atomic.AddUint32(&out.Invalids, 1)
 			}
 		case "labels":
@@ -16839,6 +17980,11 @@ func (ec *executionContext) marshalNDesiredStatus2githubᚗcomᚋmusterᚑcloud�
 	return res
 }
 
+func (ec *executionContext) unmarshalNDrainNodeInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚐDrainNodeInput(ctx context.Context, v any) (muster.DrainNodeInput, error) {
+	res, err := ec.unmarshalInputDrainNodeInput(ctx, v)
+	return res, graphql.ErrorOnPath(ctx, err)
+}
+
 func (ec *executionContext) unmarshalNDuration2timeᚐDuration(ctx context.Context, v any) (time.Duration, error) {
 	res, err := scalar.UnmarshalDuration(v)
 	return res, graphql.ErrorOnPath(ctx, err)
@@ -17075,6 +18221,16 @@ func (ec *executionContext) marshalNInt642int64(ctx context.Context, sel ast.Sel
 		graphql.AddInvalidNullFromMarshaler(ctx, "Int64!")
 	}
 	return res
+}
+
+func (ec *executionContext) unmarshalNLabelInstanceInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚐLabelInput(ctx context.Context, v any) (muster.LabelInput, error) {
+	res, err := ec.unmarshalInputLabelInstanceInput(ctx, v)
+	return res, graphql.ErrorOnPath(ctx, err)
+}
+
+func (ec *executionContext) unmarshalNLabelNodeInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚐLabelInput(ctx context.Context, v any) (muster.LabelInput, error) {
+	res, err := ec.unmarshalInputLabelNodeInput(ctx, v)
+	return res, graphql.ErrorOnPath(ctx, err)
 }
 
 func (ec *executionContext) unmarshalNLaunchInstanceInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚐLaunchInstanceInput(ctx context.Context, v any) (muster.LaunchInstanceInput, error) {
@@ -17599,6 +18755,20 @@ func (ec *executionContext) marshalOCursor2ᚖgithubᚗcomᚋmusterᚑcloudᚋmu
 	return res
 }
 
+func (ec *executionContext) marshalODrain2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐDrain(ctx context.Context, sel ast.SelectionSet, v *muster.Drain) graphql.Marshaler {
+	if v == nil {
+		return graphql.Null
+	}
+	return ec._Drain(ctx, sel, v)
+}
+
+func (ec *executionContext) marshalODrainNodePayload2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐDrainNodePayload(ctx context.Context, sel ast.SelectionSet, v *DrainNodePayload) graphql.Marshaler {
+	if v == nil {
+		return graphql.Null
+	}
+	return ec._DrainNodePayload(ctx, sel, v)
+}
+
 func (ec *executionContext) unmarshalODuration2ᚖtimeᚐDuration(ctx context.Context, v any) (*time.Duration, error) {
 	if v == nil {
 		return nil, nil
@@ -17881,6 +19051,20 @@ func (ec *executionContext) marshalOInt642int64(ctx context.Context, sel ast.Sel
 	_ = ctx
 	res := graphql.MarshalInt64(v)
 	return res
+}
+
+func (ec *executionContext) marshalOLabelInstancePayload2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐLabelInstancePayload(ctx context.Context, sel ast.SelectionSet, v *LabelInstancePayload) graphql.Marshaler {
+	if v == nil {
+		return graphql.Null
+	}
+	return ec._LabelInstancePayload(ctx, sel, v)
+}
+
+func (ec *executionContext) marshalOLabelNodePayload2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐLabelNodePayload(ctx context.Context, sel ast.SelectionSet, v *LabelNodePayload) graphql.Marshaler {
+	if v == nil {
+		return graphql.Null
+	}
+	return ec._LabelNodePayload(ctx, sel, v)
 }
 
 func (ec *executionContext) marshalOLaunchInstancePayload2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐLaunchInstancePayload(ctx context.Context, sel ast.SelectionSet, v *LaunchInstancePayload) graphql.Marshaler {

@@ -36,6 +36,14 @@ type CordonNodePayload struct {
 	Revision int64 `json:"revision"`
 }
 
+// The node that is drained.
+type DrainNodePayload struct {
+	// The node.
+	Node *muster.Node `json:"node,omitempty"`
+	// The revision of the commit.
+	Revision int64 `json:"revision"`
+}
+
 // Which removed node to forget.
 type ForgetNodeInput struct {
 	// The node's uid, or its id.
@@ -45,6 +53,22 @@ type ForgetNodeInput struct {
 // The forgotten node.
 type ForgetNodePayload struct {
 	// The node as it was.
+	Node *muster.Node `json:"node,omitempty"`
+	// The revision of the commit.
+	Revision int64 `json:"revision"`
+}
+
+// The labelled instance.
+type LabelInstancePayload struct {
+	// The instance.
+	Instance *muster.Instance `json:"instance,omitempty"`
+	// The revision of the commit.
+	Revision int64 `json:"revision"`
+}
+
+// The labelled node.
+type LabelNodePayload struct {
+	// The node.
 	Node *muster.Node `json:"node,omitempty"`
 	// The revision of the commit.
 	Revision int64 `json:"revision"`

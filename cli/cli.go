@@ -66,7 +66,7 @@ Every setting is a flag and a variable; a flag counts more.`
 // root returns the command that all others hang on.
 func (a *app) root() *cobra.Command {
 	root := group("muster", "The registry of a small cloud",
-		a.devCommand(), a.serverCommand(), a.agentCommand(), a.imageCommand(),
+		a.devCommand(), a.serverCommand(), a.agentCommand(), a.imageCommand(), a.simCommand(),
 		a.nodeCommand(), a.instanceCommand(), a.clusterCommand(), a.brakeCommand(), a.watchCommand(),
 		a.versionCommand(), exitCodesTopic(), a.shimCommand(),
 	)
@@ -121,6 +121,16 @@ func exactly(n int, what string) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		if len(args) != n {
 			return usageError("%s takes %s, not %s; see %s --help", c.CommandPath(), what, counted(len(args), "word"), c.CommandPath())
+		}
+		return nil
+	}
+}
+
+// atLeast is exactly with no upper bound.
+func atLeast(n int, what string) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		if len(args) < n {
+			return exactly(n, what)(c, args)
 		}
 		return nil
 	}

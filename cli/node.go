@@ -16,7 +16,7 @@ import (
 
 func (a *app) nodeCommand() *cobra.Command {
 	return group("node", "The machines of the cluster",
-		a.nodeListCommand(), a.nodeShowCommand(), a.nodeCordonCommand(), a.nodeUncordonCommand(), a.nodeRemoveCommand(), a.nodeForgetCommand())
+		a.nodeListCommand(), a.nodeShowCommand(), a.nodeCordonCommand(), a.nodeUncordonCommand(), a.nodeDrainCommand(), a.nodeLabelCommand(), a.nodeRemoveCommand(), a.nodeForgetCommand())
 }
 
 func (a *app) nodeListCommand() *cobra.Command {
@@ -65,9 +65,14 @@ func (a *app) printNodes(w io.Writer, nodes []*client.Node) {
 	t.print(w)
 }
 
-// nodeStatus is the status, and whether it is cordoned.
+// nodeStatus is the status, and whether it is cordoned or drained.
 func nodeStatus(n *client.Node) string {
-	if !n.Schedulable {
+	switch {
+	case n.Drain != nil && n.Drain.Done != nil:
+		return string(n.Status) + " (drained)"
+	case n.Drain != nil:
+		return string(n.Status) + " (draining)"
+	case !n.Schedulable:
 		return string(n.Status) + " (cordoned)"
 	}
 	return string(n.Status)

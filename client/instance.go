@@ -130,3 +130,25 @@ func (c *Client) TerminateInstance(ctx context.Context, id muster.InstanceID) (*
 		return answer.TerminateInstance.Instance, nil
 	})
 }
+
+// AdoptInstance takes an UNKNOWN instance in, as it was found.
+func (c *Client) AdoptInstance(ctx context.Context, id muster.InstanceID) (*Instance, error) {
+	return once(ctx, c, func(ctx context.Context, api graphql.Client) (*Instance, error) {
+		answer, err := operations.AdoptInstance(ctx, api, string(id))
+		if err != nil || answer.AdoptInstance == nil {
+			return nil, err
+		}
+		return answer.AdoptInstance.Instance, nil
+	})
+}
+
+// LabelInstance edits an instance's labels.
+func (c *Client) LabelInstance(ctx context.Context, input muster.LabelInput) (*Instance, error) {
+	return once(ctx, c, func(ctx context.Context, api graphql.Client) (*Instance, error) {
+		answer, err := operations.LabelInstance(ctx, api, input)
+		if err != nil || answer.LabelInstance == nil {
+			return nil, err
+		}
+		return answer.LabelInstance.Instance, nil
+	})
+}

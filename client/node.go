@@ -94,6 +94,29 @@ func (c *Client) CordonNode(ctx context.Context, id, reason string) (*Node, erro
 	})
 }
 
+// DrainNode cordons a node and lets its instances end, see the schema; what
+// still runs at the deadline is stopped. UncordonNode cancels it.
+func (c *Client) DrainNode(ctx context.Context, input muster.DrainNodeInput) (*Node, error) {
+	return once(ctx, c, func(ctx context.Context, api graphql.Client) (*Node, error) {
+		answer, err := operations.DrainNode(ctx, api, input)
+		if err != nil || answer.DrainNode == nil {
+			return nil, err
+		}
+		return answer.DrainNode.Node, nil
+	})
+}
+
+// LabelNode edits the labels of a node (id or uid).
+func (c *Client) LabelNode(ctx context.Context, input muster.LabelInput) (*Node, error) {
+	return once(ctx, c, func(ctx context.Context, api graphql.Client) (*Node, error) {
+		answer, err := operations.LabelNode(ctx, api, input)
+		if err != nil || answer.LabelNode == nil {
+			return nil, err
+		}
+		return answer.LabelNode.Node, nil
+	})
+}
+
 // UncordonNode lets new instances onto a node (id or uid) again.
 func (c *Client) UncordonNode(ctx context.Context, id string) (*Node, error) {
 	return once(ctx, c, func(ctx context.Context, api graphql.Client) (*Node, error) {

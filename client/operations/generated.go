@@ -13,6 +13,29 @@ import (
 	"github.com/muster-cloud/muster"
 )
 
+// AdoptInstanceAdoptInstanceAdoptInstancePayload includes the requested fields of the GraphQL type AdoptInstancePayload.
+// The GraphQL type's documentation follows.
+//
+// The adopted instance.
+type AdoptInstanceAdoptInstanceAdoptInstancePayload struct {
+	// The instance.
+	Instance *Instance `json:"instance"`
+}
+
+// GetInstance returns AdoptInstanceAdoptInstanceAdoptInstancePayload.Instance, and is useful for accessing the field via an interface.
+func (v *AdoptInstanceAdoptInstanceAdoptInstancePayload) GetInstance() *Instance { return v.Instance }
+
+// AdoptInstanceResponse is returned by AdoptInstance on success.
+type AdoptInstanceResponse struct {
+	// Takes an UNKNOWN instance in, as it was found; terminateInstance is the other choice.
+	AdoptInstance *AdoptInstanceAdoptInstanceAdoptInstancePayload `json:"adoptInstance"`
+}
+
+// GetAdoptInstance returns AdoptInstanceResponse.AdoptInstance, and is useful for accessing the field via an interface.
+func (v *AdoptInstanceResponse) GetAdoptInstance() *AdoptInstanceAdoptInstanceAdoptInstancePayload {
+	return v.AdoptInstance
+}
+
 // Brake includes the GraphQL fields of Brake requested by the fragment Brake.
 // The GraphQL type's documentation follows.
 //
@@ -233,6 +256,27 @@ type CordonNodeResponse struct {
 func (v *CordonNodeResponse) GetCordonNode() *CordonNodeCordonNodeCordonNodePayload {
 	return v.CordonNode
 }
+
+// DrainNodeDrainNodeDrainNodePayload includes the requested fields of the GraphQL type DrainNodePayload.
+// The GraphQL type's documentation follows.
+//
+// The node that is drained.
+type DrainNodeDrainNodeDrainNodePayload struct {
+	// The node.
+	Node *Node `json:"node"`
+}
+
+// GetNode returns DrainNodeDrainNodeDrainNodePayload.Node, and is useful for accessing the field via an interface.
+func (v *DrainNodeDrainNodeDrainNodePayload) GetNode() *Node { return v.Node }
+
+// DrainNodeResponse is returned by DrainNode on success.
+type DrainNodeResponse struct {
+	// Cordons a node and lets its instances end; those that still run at the deadline are stopped. Uncordoning cancels it.
+	DrainNode *DrainNodeDrainNodeDrainNodePayload `json:"drainNode"`
+}
+
+// GetDrainNode returns DrainNodeResponse.DrainNode, and is useful for accessing the field via an interface.
+func (v *DrainNodeResponse) GetDrainNode() *DrainNodeDrainNodeDrainNodePayload { return v.DrainNode }
 
 // Evidence includes the GraphQL fields of Evidence requested by the fragment Evidence.
 // The GraphQL type's documentation follows.
@@ -690,6 +734,50 @@ func (v *InstanceTypeInfo) GetCPULimit() int { return v.CPULimit }
 // GetMemLimitMB returns InstanceTypeInfo.MemLimitMB, and is useful for accessing the field via an interface.
 func (v *InstanceTypeInfo) GetMemLimitMB() int { return v.MemLimitMB }
 
+// LabelInstanceLabelInstanceLabelInstancePayload includes the requested fields of the GraphQL type LabelInstancePayload.
+// The GraphQL type's documentation follows.
+//
+// The labelled instance.
+type LabelInstanceLabelInstanceLabelInstancePayload struct {
+	// The instance.
+	Instance *Instance `json:"instance"`
+}
+
+// GetInstance returns LabelInstanceLabelInstanceLabelInstancePayload.Instance, and is useful for accessing the field via an interface.
+func (v *LabelInstanceLabelInstanceLabelInstancePayload) GetInstance() *Instance { return v.Instance }
+
+// LabelInstanceResponse is returned by LabelInstance on success.
+type LabelInstanceResponse struct {
+	// Edits an instance's labels.
+	LabelInstance *LabelInstanceLabelInstanceLabelInstancePayload `json:"labelInstance"`
+}
+
+// GetLabelInstance returns LabelInstanceResponse.LabelInstance, and is useful for accessing the field via an interface.
+func (v *LabelInstanceResponse) GetLabelInstance() *LabelInstanceLabelInstanceLabelInstancePayload {
+	return v.LabelInstance
+}
+
+// LabelNodeLabelNodeLabelNodePayload includes the requested fields of the GraphQL type LabelNodePayload.
+// The GraphQL type's documentation follows.
+//
+// The labelled node.
+type LabelNodeLabelNodeLabelNodePayload struct {
+	// The node.
+	Node *Node `json:"node"`
+}
+
+// GetNode returns LabelNodeLabelNodeLabelNodePayload.Node, and is useful for accessing the field via an interface.
+func (v *LabelNodeLabelNodeLabelNodePayload) GetNode() *Node { return v.Node }
+
+// LabelNodeResponse is returned by LabelNode on success.
+type LabelNodeResponse struct {
+	// Edits a node's labels; the edits outlive new registrations of its agent.
+	LabelNode *LabelNodeLabelNodeLabelNodePayload `json:"labelNode"`
+}
+
+// GetLabelNode returns LabelNodeResponse.LabelNode, and is useful for accessing the field via an interface.
+func (v *LabelNodeResponse) GetLabelNode() *LabelNodeLabelNodeLabelNodePayload { return v.LabelNode }
+
 // LaunchInstanceLaunchInstanceLaunchInstancePayload includes the requested fields of the GraphQL type LaunchInstancePayload.
 // The GraphQL type's documentation follows.
 //
@@ -782,7 +870,9 @@ type Node struct {
 	UnhealthyBecause *Evidence `json:"unhealthyBecause"`
 	// Whether new instances are placed on it; false while cordoned.
 	Schedulable bool `json:"schedulable"`
-	// Its labels.
+	// How far it has been emptied; null when that was not asked for.
+	Drain *NodeDrain `json:"drain"`
+	// Its labels: its agent's, with what operators edited.
 	Labels muster.Map `json:"labels"`
 	// When it was last heard of; volatile, no change tells of it.
 	LastSeen *time.Time `json:"lastSeen"`
@@ -846,6 +936,9 @@ func (v *Node) GetUnhealthyBecause() *Evidence { return v.UnhealthyBecause }
 
 // GetSchedulable returns Node.Schedulable, and is useful for accessing the field via an interface.
 func (v *Node) GetSchedulable() bool { return v.Schedulable }
+
+// GetDrain returns Node.Drain, and is useful for accessing the field via an interface.
+func (v *Node) GetDrain() *NodeDrain { return v.Drain }
 
 // GetLabels returns Node.Labels, and is useful for accessing the field via an interface.
 func (v *Node) GetLabels() muster.Map { return v.Labels }
@@ -913,6 +1006,33 @@ func (v *NodeConnection) GetPageInfo() PageInfo { return v.PageInfo }
 
 // GetTotalCount returns NodeConnection.TotalCount, and is useful for accessing the field via an interface.
 func (v *NodeConnection) GetTotalCount() int { return v.TotalCount }
+
+// NodeDrain includes the requested fields of the GraphQL type Drain.
+// The GraphQL type's documentation follows.
+//
+// A node being emptied.
+type NodeDrain struct {
+	// Since when.
+	Since time.Time `json:"since"`
+	// When what still runs is stopped; null: it waits for as long as it takes.
+	Deadline *time.Time `json:"deadline"`
+	// Whether the deadline has passed.
+	Stopping bool `json:"stopping"`
+	// When nothing ran there any more.
+	Done *time.Time `json:"done"`
+}
+
+// GetSince returns NodeDrain.Since, and is useful for accessing the field via an interface.
+func (v *NodeDrain) GetSince() time.Time { return v.Since }
+
+// GetDeadline returns NodeDrain.Deadline, and is useful for accessing the field via an interface.
+func (v *NodeDrain) GetDeadline() *time.Time { return v.Deadline }
+
+// GetStopping returns NodeDrain.Stopping, and is useful for accessing the field via an interface.
+func (v *NodeDrain) GetStopping() bool { return v.Stopping }
+
+// GetDone returns NodeDrain.Done, and is useful for accessing the field via an interface.
+func (v *NodeDrain) GetDone() *time.Time { return v.Done }
 
 // NodeEdge includes the requested fields of the GraphQL type NodeEdge.
 // The GraphQL type's documentation follows.
@@ -1685,6 +1805,14 @@ type WatchNodesResponse struct {
 // GetNodeChanges returns WatchNodesResponse.NodeChanges, and is useful for accessing the field via an interface.
 func (v *WatchNodesResponse) GetNodeChanges() *WatchNodesNodeChangesNodeChange { return v.NodeChanges }
 
+// __AdoptInstanceInput is used internally by genqlient
+type __AdoptInstanceInput struct {
+	Id string `json:"id"`
+}
+
+// GetId returns __AdoptInstanceInput.Id, and is useful for accessing the field via an interface.
+func (v *__AdoptInstanceInput) GetId() string { return v.Id }
+
 // __CordonNodeInput is used internally by genqlient
 type __CordonNodeInput struct {
 	Id     string `json:"id"`
@@ -1696,6 +1824,77 @@ func (v *__CordonNodeInput) GetId() string { return v.Id }
 
 // GetReason returns __CordonNodeInput.Reason, and is useful for accessing the field via an interface.
 func (v *__CordonNodeInput) GetReason() string { return v.Reason }
+
+// __DrainNodeInput is used internally by genqlient
+type __DrainNodeInput struct {
+	Input muster.DrainNodeInput `json:"-"`
+}
+
+// GetInput returns __DrainNodeInput.Input, and is useful for accessing the field via an interface.
+func (v *__DrainNodeInput) GetInput() muster.DrainNodeInput { return v.Input }
+
+func (v *__DrainNodeInput) UnmarshalJSON(b []byte) error {
+
+	if string(b) == "null" {
+		return nil
+	}
+
+	var firstPass struct {
+		*__DrainNodeInput
+		Input json.RawMessage `json:"input"`
+		graphql.NoUnmarshalJSON
+	}
+	firstPass.__DrainNodeInput = v
+
+	err := json.Unmarshal(b, &firstPass)
+	if err != nil {
+		return err
+	}
+
+	{
+		dst := &v.Input
+		src := firstPass.Input
+		if len(src) != 0 && string(src) != "null" {
+			err = json.Unmarshal(
+				src, dst)
+			if err != nil {
+				return fmt.Errorf(
+					"unable to unmarshal __DrainNodeInput.Input: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
+type __premarshal__DrainNodeInput struct {
+	Input json.RawMessage `json:"input"`
+}
+
+func (v *__DrainNodeInput) MarshalJSON() ([]byte, error) {
+	premarshaled, err := v.__premarshalJSON()
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(premarshaled)
+}
+
+func (v *__DrainNodeInput) __premarshalJSON() (*__premarshal__DrainNodeInput, error) {
+	var retval __premarshal__DrainNodeInput
+
+	{
+
+		dst := &retval.Input
+		src := v.Input
+		var err error
+		*dst, err = MarshalDrainNodeInput(
+			&src)
+		if err != nil {
+			return nil, fmt.Errorf(
+				"unable to marshal __DrainNodeInput.Input: %w", err)
+		}
+	}
+	return &retval, nil
+}
 
 // __ForgetNodeInput is used internally by genqlient
 type __ForgetNodeInput struct {
@@ -1720,6 +1919,22 @@ type __InstanceByIDInput struct {
 
 // GetId returns __InstanceByIDInput.Id, and is useful for accessing the field via an interface.
 func (v *__InstanceByIDInput) GetId() string { return v.Id }
+
+// __LabelInstanceInput is used internally by genqlient
+type __LabelInstanceInput struct {
+	Input muster.LabelInput `json:"input"`
+}
+
+// GetInput returns __LabelInstanceInput.Input, and is useful for accessing the field via an interface.
+func (v *__LabelInstanceInput) GetInput() muster.LabelInput { return v.Input }
+
+// __LabelNodeInput is used internally by genqlient
+type __LabelNodeInput struct {
+	Input muster.LabelInput `json:"input"`
+}
+
+// GetInput returns __LabelNodeInput.Input, and is useful for accessing the field via an interface.
+func (v *__LabelNodeInput) GetInput() muster.LabelInput { return v.Input }
 
 // __LaunchInstanceInput is used internally by genqlient
 type __LaunchInstanceInput struct {
@@ -1980,6 +2195,84 @@ func (v *__WatchNodesInput) GetInitial() *bool { return v.Initial }
 // GetFilter returns __WatchNodesInput.Filter, and is useful for accessing the field via an interface.
 func (v *__WatchNodesInput) GetFilter() *muster.NodeFilter { return v.Filter }
 
+// The mutation executed by AdoptInstance.
+const AdoptInstance_Operation = `
+mutation AdoptInstance ($id: ID!) {
+	adoptInstance(input: {id:$id}) {
+		instance {
+			... Instance
+		}
+	}
+}
+fragment Instance on Instance {
+	id
+	name
+	node {
+		id
+		uid
+	}
+	type
+	cpuLimit
+	memLimitMb
+	baseImage
+	command
+	envNames
+	labels
+	nodeSelector
+	status
+	statusReason
+	unhealthyBecause {
+		... Evidence
+	}
+	desired
+	generation
+	machine
+	addr
+	pid
+	exitCode
+	output
+	createdAt
+	startedAt
+	endedAt
+	terminatedAt
+	queueDeadline
+	revision
+}
+fragment Evidence on Evidence {
+	reason
+	lastBeat
+	silence
+	missedBeats
+	clockSkew
+	exitCode
+}
+`
+
+func AdoptInstance(
+	ctx_ context.Context,
+	client_ graphql.Client,
+	id string,
+) (data_ *AdoptInstanceResponse, err_ error) {
+	req_ := &graphql.Request{
+		OpName: "AdoptInstance",
+		Query:  AdoptInstance_Operation,
+		Variables: &__AdoptInstanceInput{
+			Id: id,
+		},
+	}
+
+	data_ = &AdoptInstanceResponse{}
+	resp_ := &graphql.Response{Data: data_}
+
+	err_ = client_.MakeRequest(
+		ctx_,
+		req_,
+		resp_,
+	)
+
+	return data_, err_
+}
+
 // The mutation executed by CordonNode.
 const CordonNode_Operation = `
 mutation CordonNode ($id: ID!, $reason: String!) {
@@ -2005,6 +2298,12 @@ fragment Node on Node {
 		... Evidence
 	}
 	schedulable
+	drain {
+		since
+		deadline
+		stopping
+		done
+	}
 	labels
 	lastSeen
 	incarnation
@@ -2063,6 +2362,93 @@ func CordonNode(
 	return data_, err_
 }
 
+// The mutation executed by DrainNode.
+const DrainNode_Operation = `
+mutation DrainNode ($input: DrainNodeInput!) {
+	drainNode(input: $input) {
+		node {
+			... Node
+		}
+	}
+}
+fragment Node on Node {
+	id
+	uid
+	hostname
+	addr
+	port
+	role
+	cpuCount
+	memoryMb
+	status
+	statusReason
+	statusSince
+	unhealthyBecause {
+		... Evidence
+	}
+	schedulable
+	drain {
+		since
+		deadline
+		stopping
+		done
+	}
+	labels
+	lastSeen
+	incarnation
+	version
+	bootId
+	images
+	subnet
+	desiredRevision
+	registeredAt
+	revision
+	allocated {
+		cpuPercent
+		memoryMb
+		instances
+	}
+	free {
+		cpuPercent
+		memoryMb
+		instances
+	}
+}
+fragment Evidence on Evidence {
+	reason
+	lastBeat
+	silence
+	missedBeats
+	clockSkew
+	exitCode
+}
+`
+
+func DrainNode(
+	ctx_ context.Context,
+	client_ graphql.Client,
+	input muster.DrainNodeInput,
+) (data_ *DrainNodeResponse, err_ error) {
+	req_ := &graphql.Request{
+		OpName: "DrainNode",
+		Query:  DrainNode_Operation,
+		Variables: &__DrainNodeInput{
+			Input: input,
+		},
+	}
+
+	data_ = &DrainNodeResponse{}
+	resp_ := &graphql.Response{Data: data_}
+
+	err_ = client_.MakeRequest(
+		ctx_,
+		req_,
+		resp_,
+	)
+
+	return data_, err_
+}
+
 // The mutation executed by ForgetNode.
 const ForgetNode_Operation = `
 mutation ForgetNode ($id: ID!) {
@@ -2088,6 +2474,12 @@ fragment Node on Node {
 		... Evidence
 	}
 	schedulable
+	drain {
+		since
+		deadline
+		stopping
+		done
+	}
 	labels
 	lastSeen
 	incarnation
@@ -2245,6 +2637,171 @@ func InstanceByID(
 	}
 
 	data_ = &InstanceByIDResponse{}
+	resp_ := &graphql.Response{Data: data_}
+
+	err_ = client_.MakeRequest(
+		ctx_,
+		req_,
+		resp_,
+	)
+
+	return data_, err_
+}
+
+// The mutation executed by LabelInstance.
+const LabelInstance_Operation = `
+mutation LabelInstance ($input: LabelInstanceInput!) {
+	labelInstance(input: $input) {
+		instance {
+			... Instance
+		}
+	}
+}
+fragment Instance on Instance {
+	id
+	name
+	node {
+		id
+		uid
+	}
+	type
+	cpuLimit
+	memLimitMb
+	baseImage
+	command
+	envNames
+	labels
+	nodeSelector
+	status
+	statusReason
+	unhealthyBecause {
+		... Evidence
+	}
+	desired
+	generation
+	machine
+	addr
+	pid
+	exitCode
+	output
+	createdAt
+	startedAt
+	endedAt
+	terminatedAt
+	queueDeadline
+	revision
+}
+fragment Evidence on Evidence {
+	reason
+	lastBeat
+	silence
+	missedBeats
+	clockSkew
+	exitCode
+}
+`
+
+func LabelInstance(
+	ctx_ context.Context,
+	client_ graphql.Client,
+	input muster.LabelInput,
+) (data_ *LabelInstanceResponse, err_ error) {
+	req_ := &graphql.Request{
+		OpName: "LabelInstance",
+		Query:  LabelInstance_Operation,
+		Variables: &__LabelInstanceInput{
+			Input: input,
+		},
+	}
+
+	data_ = &LabelInstanceResponse{}
+	resp_ := &graphql.Response{Data: data_}
+
+	err_ = client_.MakeRequest(
+		ctx_,
+		req_,
+		resp_,
+	)
+
+	return data_, err_
+}
+
+// The mutation executed by LabelNode.
+const LabelNode_Operation = `
+mutation LabelNode ($input: LabelNodeInput!) {
+	labelNode(input: $input) {
+		node {
+			... Node
+		}
+	}
+}
+fragment Node on Node {
+	id
+	uid
+	hostname
+	addr
+	port
+	role
+	cpuCount
+	memoryMb
+	status
+	statusReason
+	statusSince
+	unhealthyBecause {
+		... Evidence
+	}
+	schedulable
+	drain {
+		since
+		deadline
+		stopping
+		done
+	}
+	labels
+	lastSeen
+	incarnation
+	version
+	bootId
+	images
+	subnet
+	desiredRevision
+	registeredAt
+	revision
+	allocated {
+		cpuPercent
+		memoryMb
+		instances
+	}
+	free {
+		cpuPercent
+		memoryMb
+		instances
+	}
+}
+fragment Evidence on Evidence {
+	reason
+	lastBeat
+	silence
+	missedBeats
+	clockSkew
+	exitCode
+}
+`
+
+func LabelNode(
+	ctx_ context.Context,
+	client_ graphql.Client,
+	input muster.LabelInput,
+) (data_ *LabelNodeResponse, err_ error) {
+	req_ := &graphql.Request{
+		OpName: "LabelNode",
+		Query:  LabelNode_Operation,
+		Variables: &__LabelNodeInput{
+			Input: input,
+		},
+	}
+
+	data_ = &LabelNodeResponse{}
 	resp_ := &graphql.Response{Data: data_}
 
 	err_ = client_.MakeRequest(
@@ -2571,6 +3128,12 @@ fragment Node on Node {
 		... Evidence
 	}
 	schedulable
+	drain {
+		since
+		deadline
+		stopping
+		done
+	}
 	labels
 	lastSeen
 	incarnation
@@ -2660,6 +3223,12 @@ fragment Node on Node {
 		... Evidence
 	}
 	schedulable
+	drain {
+		since
+		deadline
+		stopping
+		done
+	}
 	labels
 	lastSeen
 	incarnation
@@ -2902,6 +3471,12 @@ fragment Node on Node {
 		... Evidence
 	}
 	schedulable
+	drain {
+		since
+		deadline
+		stopping
+		done
+	}
 	labels
 	lastSeen
 	incarnation
@@ -3038,6 +3613,12 @@ fragment Node on Node {
 		... Evidence
 	}
 	schedulable
+	drain {
+		since
+		deadline
+		stopping
+		done
+	}
 	labels
 	lastSeen
 	incarnation
@@ -3466,6 +4047,12 @@ fragment Node on Node {
 		... Evidence
 	}
 	schedulable
+	drain {
+		since
+		deadline
+		stopping
+		done
+	}
 	labels
 	lastSeen
 	incarnation
@@ -3564,6 +4151,12 @@ fragment Node on Node {
 		... Evidence
 	}
 	schedulable
+	drain {
+		since
+		deadline
+		stopping
+		done
+	}
 	labels
 	lastSeen
 	incarnation
@@ -3832,6 +4425,12 @@ fragment Node on Node {
 		... Evidence
 	}
 	schedulable
+	drain {
+		since
+		deadline
+		stopping
+		done
+	}
 	labels
 	lastSeen
 	incarnation

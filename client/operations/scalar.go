@@ -40,6 +40,20 @@ func MarshalLaunchInstanceInput(in *muster.LaunchInstanceInput) ([]byte, error) 
 	return json.Marshal(out)
 }
 
+// MarshalDrainNodeInput writes the deadline as text.
+func MarshalDrainNodeInput(in *muster.DrainNodeInput) ([]byte, error) {
+	type plain muster.DrainNodeInput
+	out := struct {
+		*plain
+		Deadline *string `json:"deadline,omitempty"`
+	}{plain: (*plain)(in)}
+	if in.Deadline != nil {
+		text := in.Deadline.String()
+		out.Deadline = &text
+	}
+	return json.Marshal(out)
+}
+
 // UnmarshalBeat reads the answer to a heartbeat.
 func UnmarshalBeat(b []byte, beat *muster.Beat) error {
 	var in struct {

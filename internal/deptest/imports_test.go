@@ -23,6 +23,8 @@ type layer struct {
 // house lists the specific rows before the general ones; arrows point down.
 var house = []layer{
 	{".", nil, "the vocabulary stands on nothing, so that everything can stand on it"},
+	{"archive", nil, "what an image is on its way: all who read one check the same"},
+	{"registry/images", []string{".", "archive"}, "a leaf like the others, on the format that it keeps"},
 	{"registry", []string{".", "registry/watch", "registry/scheduler", "registry/liveness", "registry/auth"}, "the use cases know their parts, but no technology: what they need is an interface of their own"},
 	{"registry/...", []string{"."}, "leaves never import each other: what two of them need is vocabulary, or the registry's to connect"},
 	{"registration", []string{"."}, "a protocol, usable without the registry"},
@@ -34,16 +36,17 @@ var house = []layer{
 	{"server/console", nil, "a page: it speaks to the API like everybody else"},
 	{"server/console/browsertest", nil, "only a test"},
 	{"server/dns", []string{".", "registry"}, "one of the outputs"},
-	{"server", []string{".", "registry", "registry/...", "registration", "graph", "graph/...", "server/console", "server/dns"}, "the one place where the control plane is put together"},
+	{"server", []string{".", "archive", "registry", "registry/...", "registration", "graph", "graph/...", "server/console", "server/dns"}, "the one place where the control plane is put together"},
 	{"client/operations", []string{"."}, "generated from the schema"},
 	{"client", []string{".", "client/operations"}, "it speaks to a registry over the network, never to its code"},
 	{"agent/driver", []string{"."}, "the seam: it knows no way to run an instance"},
 	{"agent/driver/drivertest", []string{".", "agent/driver"}, "every driver passes it, so it knows none"},
+	{"agent/image", []string{".", "archive", "agent/driver"}, "a store of trees, which it unpacks"},
 	{"agent/nspawn", []string{".", "agent/driver", "agent/image", "agent/network", "agent/nspawn/..."}, "a driver is put together from parts that know neither it nor each other"},
 	{"agent/...", []string{".", "agent/driver"}, "leaves never import each other: the agent connects them"},
 	{"agent", []string{".", "client", "client/operations", "agent/..."}, "a node needs the API and its driver, nothing of the control plane"},
 	{"cli/render", []string{".", "client"}, "an output that reads the API"},
-	{"cli", []string{".", "client", "server", "agent", "agent/...", "cli/render"}, "commands hand over to the package that does it"},
+	{"cli", []string{".", "archive", "client", "server", "agent", "agent/...", "cli/render"}, "commands hand over to the package that does it"},
 	{"cmd/muster", []string{"cli"}, "main hands over"},
 	{"internal/...", nil, "tools of the repository"},
 }

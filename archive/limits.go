@@ -1,0 +1,104 @@
+package archive
+
+import (
+	"errors"
+	"fmt"
+	"io"
+)
+
+// The defaults of Limits.
+const (
+	DefaultUpload   = 4 << 30
+	DefaultUnpacked = 8 << 30
+	DefaultEntries  = 500_000
+	DefaultRatio    = 100
+)
+
+// ratioFrom is how much may be unpacked before the ratio counts, in bytes: small
+// archives compress as they will.
+const ratioFrom = 64 << 20
+
+// Limits bound what is read of an archive. The zero value works.
+type Limits struct {
+	Upload   int64 // bytes of the archive as it comes; 0: DefaultUpload, 4 GiB
+	Unpacked int64 // bytes of all its files; 0: DefaultUnpacked, 8 GiB
+	Entries  int   // files, directories and links; 0: DefaultEntries, 500,000
+	Ratio    int   // bytes unpacked of each byte read, once 64 MiB are unpacked; 0: DefaultRatio
+}
+
+// WithDefaults returns the limits with every default filled in.
+func (l Limits) WithDefaults() Limits {
+	if l.Upload == 0 {
+		l.Upload = DefaultUpload
+	}
+	if l.Unpacked == 0 {
+		l.Unpacked = DefaultUnpacked
+	}
+	if l.Entries == 0 {
+		l.Entries = DefaultEntries
+	}
+	if l.Ratio == 0 {
+		l.Ratio = DefaultRatio
+	}
+	return l
+}
+
+// Refused is why an archive is no image, or too large a one.
+type Refused struct {
+	Entry string // as the archive writes it; empty: it is about the whole
+	Why   string // what is wrong and what to do
+	Large bool   // a limit was reached
+}
+
+// Error returns the message.
+func (r *Refused) Error() string {
+	if r.Entry == "" {
+		return "the archive " + r.Why
+	}
+	return fmt.Sprintf("the entry %.300q of the archive %s", r.Entry, r.Why)
+}
+
+// at names the entry that an error in the middle of it is about.
+func at(entry string, err error) error {
+	if refused, ok := errors.AsType[*Refused](err); ok {
+		named := *refused
+		named.Entry = entry
+		return &named
+	}
+	return err
+}
+
+// counter counts what is read of the archive as it comes, and ends it at a limit.
+type counter struct {
+	from io.Reader
+	read int64
+	most int64
+	err  error // of reading, which is not the archive's fault
+}
+
+func (c *counter) Read(p []byte) (int, error) {
+	n, err := c.from.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		c.err = err
+	}
+	if c.read += int64(n); c.read > c.most {
+		return 0, &Refused{Large: true, Why: fmt.Sprintf("has more than %d bytes: raise the limit on uploads, or leave out what the image does not need", c.most)}
+	}
+	return n, err
+}
+
+// ratio ends what unpacks to far more than it is.
+type ratio struct {
+	from io.Reader
+	in   *counter
+	out  int64
+	most int64
+}
+
+func (r *ratio) Read(p []byte) (int, error) {
+	n, err := r.from.Read(p)
+	if r.out += int64(n); r.out > ratioFrom && r.out > r.most*r.in.read {
+		return 0, &Refused{Large: true, Why: fmt.Sprintf("unpacks to more than %d times its size: that is no image but a bomb; leave out files that are empty space, or raise the limit", r.most)}
+	}
+	return n, err
+}

@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -282,6 +283,10 @@ func contents(t *testing.T, dir string) map[string]string {
 			return err
 		}
 		b, err := os.ReadFile(name)
+		if info, denied := d.Info(); errors.Is(err, fs.ErrPermission) && denied == nil {
+			// without root, what this user may not read: its size and time have to do
+			b, err = fmt.Appendf(nil, "%d bytes of %s", info.Size(), info.ModTime()), nil
+		}
 		files[strings.TrimPrefix(name, dir+"/")] = string(b)
 		return err
 	})

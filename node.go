@@ -164,6 +164,9 @@ type Beat struct {
 	NextBeatIn      time.Duration
 	Epoch           string
 	DesiredRevision int64
+	// ReportSequence is that of the newest report of this incarnation that has been
+	// applied; 0: none since the server started or the node registered.
+	ReportSequence int64
 }
 
 // Assignments is what the registry wants of a node, in full at DesiredRevision.
@@ -183,9 +186,11 @@ type Assignment struct {
 	Ended      bool // the generation ended by itself: leave it alone
 	Name       string
 	BaseImage  string
-	Command    []string
-	Env        Map
-	CPULimit   int // per cent of one core
-	MemLimitMB int
-	Addr       string
+	// ImageDigest is that of the server's image to start from; empty: the node's own.
+	ImageDigest string
+	Command     []string
+	Env         Map
+	CPULimit    int // per cent of one core
+	MemLimitMB  int
+	Addr        string
 }

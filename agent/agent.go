@@ -68,6 +68,7 @@ type state struct {
 	revive     map[string]bool              // machines to start again; see identity.Revive
 	accepted   *muster.ReportInstancesInput // what the registry was told last; nil: not known
 	sequence   int64
+	taken      int64 // the sequence of what was accepted; 0: of a registration
 }
 
 // New returns an agent that does nothing yet. INVALID: something that has to be

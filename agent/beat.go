@@ -72,7 +72,7 @@ func (a *Agent) registerOnce(ctx context.Context) error {
 	report.UID, report.Incarnation = answer.Node.UID, is.Incarnation
 	a.mu.Lock()
 	a.state.registered = true
-	a.state.accepted = report
+	a.state.accepted, a.state.taken = report, 0
 	a.setIntervalLocked(answer.Server.HeartbeatInterval)
 	a.mu.Unlock()
 	a.o.Logger.Info("the node is registered", "node", a.o.ID, "uid", answer.Node.UID, "incarnation", is.Incarnation)
@@ -133,6 +133,9 @@ func (a *Agent) beatOnce(ctx context.Context) error {
 	}
 	a.mu.Lock()
 	a.setIntervalLocked(beat.NextBeatIn)
+	if beat.ReportSequence != a.state.taken {
+		a.state.accepted = nil // a restart forgot it, or what came late undid it
+	}
 	desired := a.state.desired
 	a.mu.Unlock()
 	if desired == nil || desired.Epoch != beat.Epoch || desired.DesiredRevision != beat.DesiredRevision {

@@ -101,7 +101,7 @@ func (c *cloud) Heartbeat(_ context.Context, in muster.HeartbeatInput) (*muster.
 	if err := c.knows(in.UID, in.Incarnation); err != nil {
 		return nil, err
 	}
-	return &muster.Beat{NextBeatIn: c.interval, Epoch: c.epoch, DesiredRevision: c.desired()}, nil
+	return &muster.Beat{NextBeatIn: c.interval, Epoch: c.epoch, DesiredRevision: c.desired(), ReportSequence: c.sequence}, nil
 }
 
 func (c *cloud) Assignments(_ context.Context, uid muster.NodeUID, incarnation int64) (*muster.Assignments, error) {

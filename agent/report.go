@@ -33,7 +33,7 @@ func (a *Agent) reportOnce(ctx context.Context) error {
 	a.mu.Unlock()
 	remove, err := a.o.Registry.ReportInstances(ctx, sent)
 	a.mu.Lock()
-	a.state.accepted = report // without its sequence, to compare the next one with
+	a.state.accepted, a.state.taken = report, sent.Sequence // without its sequence, to compare the next one with
 	if err != nil {
 		a.state.accepted = nil // it may have been taken all the same
 	}

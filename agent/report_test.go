@@ -56,6 +56,26 @@ func TestAgent_ReportsAgainWhenAnAnswerGotLost(t *testing.T) {
 	})
 }
 
+func TestAgent_ReportsAgainWhenTheRegistryHasAnotherReport(t *testing.T) {
+	play(t, func(t *testing.T, w *world) {
+		w.start()
+		pass(15 * time.Second)
+		w.host.SetImages("minimal", "new")
+		pass(15 * time.Second)
+		_, before := w.cloud.report()
+		w.cloud.with(func() { w.cloud.sequence = 0 }) // it was restarted, or an old registration came late
+		pass(15 * time.Second)
+		newest, now := w.cloud.report()
+		if now != before+1 || len(newest.Images) != 2 {
+			t.Errorf("%d reports came, the newest %+v; want one with all there is", now-before, newest)
+		}
+		pass(time.Minute)
+		if _, later := w.cloud.report(); later != now {
+			t.Errorf("%d more reports while nothing changed", later-now)
+		}
+	})
+}
+
 func TestAgent_FitsItsReportsIntoWhatARegistryTakes(t *testing.T) {
 	play(t, func(t *testing.T, w *world) {
 		w.host.Program("shout", func(p *drivertest.Process) int {

@@ -259,7 +259,7 @@ func TestClient_GoesThroughAllPages(t *testing.T) {
 func TestClient_ReadsTheAgentsAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		answers := map[string]string{
-			"Heartbeat": `{"data":{"heartbeat":{"nextBeatIn":"10s","epoch":"e","desiredRevision":7}}}`,
+			"Heartbeat": `{"data":{"heartbeat":{"nextBeatIn":"10s","epoch":"e","desiredRevision":7,"reportSequence":3}}}`,
 			"ReadAssignments": `{"data":{"assignments":{"epoch":"e","desiredRevision":7,"subnet":"10.213.1.0/24","instances":[
 				{"id":"i-1","generation":2,"machine":"c-i-1-2","desired":"RUNNING","ended":true,"cpuLimit":25,"memLimitMb":128,"env":{"A":"b"},"command":["x"]}]}}}`,
 			"ReportInstances": `{"data":{"reportInstances":{"remove":["c-i-9-1"],"revision":9}}}`,
@@ -268,7 +268,7 @@ func TestClient_ReadsTheAgentsAnswers(t *testing.T) {
 		server := &scripted{t: t, answer: func(_ int, r request) (int, string) { return 200, answers[r.OperationName] }}
 		api := serve(t, server, client.Options{})
 		beat, err := api.Heartbeat(t.Context(), muster.HeartbeatInput{UID: "n-1", Incarnation: 1})
-		if diff := cmp.Diff(&muster.Beat{NextBeatIn: 10 * time.Second, Epoch: "e", DesiredRevision: 7}, beat); diff != "" || err != nil {
+		if diff := cmp.Diff(&muster.Beat{NextBeatIn: 10 * time.Second, Epoch: "e", DesiredRevision: 7, ReportSequence: 3}, beat); diff != "" || err != nil {
 			t.Error(diff, err)
 		}
 		wanted, err := api.Assignments(t.Context(), "n-1", 1)

@@ -123,7 +123,12 @@ func (r *Registry) Heartbeat(_ context.Context, in muster.HeartbeatInput) (*must
 	if n.Status == muster.Unhealthy {
 		r.wakeSweeper()
 	}
-	return &muster.Beat{NextBeatIn: r.opts.Liveness.Interval, Epoch: v.meta().epoch, DesiredRevision: v.use(n.UID).desiredRevision}, nil
+	u := v.use(n.UID)
+	beat := &muster.Beat{NextBeatIn: r.opts.Liveness.Interval, Epoch: v.meta().epoch, DesiredRevision: u.desiredRevision}
+	if u.reportIncarnation == in.Incarnation {
+		beat.ReportSequence = u.reportSequence
+	}
+	return beat, nil
 }
 
 func unknownNode(uid muster.NodeUID) *muster.Error {

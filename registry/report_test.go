@@ -61,6 +61,35 @@ func TestReportInstances_OlderIsIgnored(t *testing.T) {
 	wantStatus(t, w, i.ID, muster.Running)
 }
 
+func TestHeartbeat_TellsWhichReportWasApplied(t *testing.T) {
+	w := open(t, setup{})
+	n := w.join(t, "n1", 2, 1024)
+	applied := func() int64 {
+		t.Helper()
+		beat, err := w.Heartbeat(ctx, muster.HeartbeatInput{UID: n.UID, Incarnation: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return beat.ReportSequence
+	}
+	if got := applied(); got != 0 {
+		t.Errorf("after the registration it is %d", got)
+	}
+	w.report(t, n, 5, nil)
+	w.report(t, n, 4, nil) // ignored
+	if got := applied(); got != 5 {
+		t.Errorf("after report 5 it is %d", got)
+	}
+	again := nodeInput("n1", 2, 1024)
+	again.UID = &n.UID
+	if _, err := w.RegisterNode(ctx, again); err != nil {
+		t.Fatal(err)
+	}
+	if got := applied(); got != 0 {
+		t.Errorf("after a registration that came once more it is %d", got)
+	}
+}
+
 func TestReportInstances_ImpossibleIsCountedNotRefused(t *testing.T) {
 	w := open(t, setup{})
 	n := w.join(t, "n1", 2, 1024)

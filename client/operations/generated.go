@@ -2543,6 +2543,7 @@ mutation Heartbeat ($input: HeartbeatInput!) {
 		nextBeatIn
 		epoch
 		desiredRevision
+		reportSequence
 	}
 }
 `

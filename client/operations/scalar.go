@@ -60,10 +60,11 @@ func UnmarshalBeat(b []byte, beat *muster.Beat) error {
 		NextBeatIn      json.RawMessage `json:"nextBeatIn"`
 		Epoch           string          `json:"epoch"`
 		DesiredRevision int64           `json:"desiredRevision"`
+		ReportSequence  int64           `json:"reportSequence"`
 	}
 	if err := json.Unmarshal(b, &in); err != nil {
 		return fmt.Errorf("the answer to a heartbeat: %w", err)
 	}
-	beat.Epoch, beat.DesiredRevision = in.Epoch, in.DesiredRevision
+	beat.Epoch, beat.DesiredRevision, beat.ReportSequence = in.Epoch, in.DesiredRevision, in.ReportSequence
 	return UnmarshalDuration(in.NextBeatIn, &beat.NextBeatIn)
 }

@@ -179,6 +179,7 @@ type ComplexityRoot struct {
 		DesiredRevision func(childComplexity int) int
 		Epoch           func(childComplexity int) int
 		NextBeatIn      func(childComplexity int) int
+		ReportSequence  func(childComplexity int) int
 	}
 
 	Instance struct {
@@ -1047,6 +1048,12 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.HeartbeatPayload.NextBeatIn(childComplexity), true
+	case "HeartbeatPayload.reportSequence":
+		if e.ComplexityRoot.HeartbeatPayload.ReportSequence == nil {
+			break
+		}
+
+		return e.ComplexityRoot.HeartbeatPayload.ReportSequence(childComplexity), true
 
 	case "Instance.addr":
 		if e.ComplexityRoot.Instance.Addr == nil {
@@ -3243,6 +3250,8 @@ type HeartbeatPayload {
   epoch: String!
   "The newest revision at which what the node should run changed; different from the one applied: fetch."
   desiredRevision: Int64!
+  "The sequence of the newest report that was applied; different from the one taken last: report again. 0 since the server started or the node registered."
+  reportSequence: Int64!
 }
 
 "All that is on a node."
@@ -3852,6 +3861,8 @@ func (ec *executionContext) childFields_HeartbeatPayload(ctx context.Context, fi
 		return ec.fieldContext_HeartbeatPayload_epoch(ctx, field)
 	case "desiredRevision":
 		return ec.fieldContext_HeartbeatPayload_desiredRevision(ctx, field)
+	case "reportSequence":
+		return ec.fieldContext_HeartbeatPayload_reportSequence(ctx, field)
 	}
 	return nil, fmt.Errorf("no field named %q was found under type HeartbeatPayload", field.Name)
 }
@@ -7187,6 +7198,29 @@ func (ec *executionContext) _HeartbeatPayload_desiredRevision(ctx context.Contex
 	)
 }
 func (ec *executionContext) fieldContext_HeartbeatPayload_desiredRevision(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("HeartbeatPayload", field, false, false, "Int64")
+}
+
+func (ec *executionContext) _HeartbeatPayload_reportSequence(ctx context.Context, field graphql.CollectedField, obj *muster.Beat) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_HeartbeatPayload_reportSequence(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.ReportSequence, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v int64) graphql.Marshaler {
+			return ec.marshalNInt642int64(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_HeartbeatPayload_reportSequence(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
 	return graphql.NewScalarFieldContext("HeartbeatPayload", field, false, false, "Int64")
 }
 
@@ -15753,6 +15787,11 @@ func (ec *executionContext) _HeartbeatPayload(ctx context.Context, sel ast.Selec
 			}
 		case "desiredRevision":
 			out.Values[i] = ec._HeartbeatPayload_desiredRevision(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "reportSequence":
+			out.Values[i] = ec._HeartbeatPayload_reportSequence(ctx, field, obj)
 			if out.Values[i] == graphql.Null {
 				out.Invalids++
 			}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -120,22 +121,21 @@ func TestLiveness_StartupGrace(t *testing.T) {
 func TestLiveness_FailedExpiryIsTriedAgain(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		broken := true
+		var broken atomic.Bool
 		w := open(t, setup{dir: dir, fault: func(p store.Point) error {
-			if broken && p == store.BeforeCommit {
+			if broken.Load() && p == store.BeforeCommit {
 				return muster.Errorf(muster.Unavailable, "the disk is full")
 			}
 			return nil
 		}})
-		broken = false
 		w.join(t, "n1", 2, 1024)
-		broken = true
+		broken.Store(true)
 		time.Sleep(40 * time.Second)
 		synctest.Wait()
 		if got := w.Node("n1"); got.Status != muster.Healthy {
 			t.Fatalf("node is %s though no commit succeeded", got.Status)
 		}
-		broken = false
+		broken.Store(false)
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
 		if got := w.Node("n1"); got.Status != muster.Unhealthy {

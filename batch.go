@@ -27,6 +27,8 @@ type Batch struct {
 	DeletedInstances []InstanceID
 	DeletedNodes     []NodeUID
 	Conditions       []*Condition
+	Images           []*Image
+	DeletedImages    []string // by name
 	Requests         []*Request
 	// Sequences are the new values of those that moved.
 	Sequences map[string]int64
@@ -44,6 +46,7 @@ type State struct {
 	Nodes      []*Node
 	Instances  []*Instance
 	Conditions []*Condition
+	Images     []*Image
 	Requests   []*Request
 	Sequences  map[string]int64
 }

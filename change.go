@@ -14,6 +14,7 @@ const (
 	KindNode     ChangeKind = "NODE"
 	KindInstance ChangeKind = "INSTANCE"
 	KindCluster  ChangeKind = "CLUSTER"
+	KindImage    ChangeKind = "IMAGE"
 )
 
 // Change is one row of the change log: the whole object after it as JSON,
@@ -35,10 +36,11 @@ type Change struct {
 	Reason           string     `gorm:"column:reason" json:"reason"`
 	Actor            string     `gorm:"column:actor" json:"actor"`
 
-	// Node, Instance or Condition is the decoded object; shared, not to be changed.
+	// Node, Instance, Condition or Image is the decoded object; shared, not to be changed.
 	Node      *Node      `gorm:"-" json:"-"`
 	Instance  *Instance  `gorm:"-" json:"-"`
 	Condition *Condition `gorm:"-" json:"-"`
+	Image     *Image     `gorm:"-" json:"-"`
 }
 
 // Facets is what filters look at, as it was before a change: by it a watcher
@@ -58,7 +60,7 @@ func (c *Change) Cursor() Cursor {
 	return Cursor{Epoch: c.Epoch, Position: Position{Revision: c.Revision, Tag: c.Batch}}
 }
 
-// Encode fills Object from Node, Instance or Condition.
+// Encode fills Object from Node, Instance, Condition or Image.
 func (c *Change) Encode() error {
 	var object any
 	switch c.Kind {
@@ -68,6 +70,8 @@ func (c *Change) Encode() error {
 		object = c.Instance
 	case KindCluster:
 		object = c.Condition
+	case KindImage:
+		object = c.Image
 	default:
 		return nil
 	}
@@ -79,7 +83,7 @@ func (c *Change) Encode() error {
 	return nil
 }
 
-// Decode fills Node, Instance or Condition from Object.
+// Decode fills Node, Instance, Condition or Image from Object.
 func (c *Change) Decode() error {
 	var err error
 	switch c.Kind {
@@ -92,6 +96,9 @@ func (c *Change) Decode() error {
 	case KindCluster:
 		c.Condition = new(Condition)
 		err = json.Unmarshal([]byte(c.Object), c.Condition)
+	case KindImage:
+		c.Image = new(Image)
+		err = json.Unmarshal([]byte(c.Object), c.Image)
 	}
 	if err != nil {
 		return fmt.Errorf("decode change %d of %s %s: %w", c.Revision, c.Kind, c.ObjectID, err)

@@ -39,6 +39,8 @@ type Instance struct {
 	DesiredRevision int64 `gorm:"column:desired_revision" json:"desiredRevision"`
 	// Revision is that of its newest change.
 	Revision int64 `gorm:"column:revision" json:"revision"`
+	// ImageDigest is that of its image when it was placed; empty: its node's own image.
+	ImageDigest string `gorm:"column:image_digest" json:"imageDigest"`
 	// PinnedNode is the node that the launch asked for, if any.
 	PinnedNode NodeUID `gorm:"column:pinned_node" json:"pinnedNode"`
 	// Env has secrets: it goes to the node, never into a change.

@@ -26,6 +26,8 @@ type batch struct {
 	instances   map[muster.InstanceID]*muster.Instance
 	gone        map[muster.InstanceID]bool
 	conditions  map[muster.ConditionName]*muster.Condition
+	images      map[string]*muster.Image
+	goneImages  map[string]bool
 	requests    []*muster.Request
 	changes     []*muster.Change
 	nudges      map[muster.NodeUID]Nudge
@@ -43,6 +45,7 @@ func newBatch(db *memdb.MemDB, now time.Time, seen func(muster.NodeUID) time.Tim
 		instances: map[muster.InstanceID]*muster.Instance{}, gone: map[muster.InstanceID]bool{},
 		goneNodes:  map[muster.NodeUID]bool{},
 		conditions: map[muster.ConditionName]*muster.Condition{},
+		images:     map[string]*muster.Image{}, goneImages: map[string]bool{},
 		nudges:     map[muster.NodeUID]Nudge{},
 	}
 	b.meta = b.view.meta().clone()
@@ -118,6 +121,8 @@ func (b *batch) apply(actor string, s step) {
 		b.memoryMoved = true
 	case s.condition != nil:
 		b.applyCondition(actor, s)
+	case s.image != nil:
+		b.applyImage(actor, s)
 	case s.node != nil:
 		b.applyNode(actor, s)
 	case s.instance != nil:
@@ -173,6 +178,26 @@ func (b *batch) applyCondition(actor string, s step) {
 	c.Condition, c.Status = o, string(o.Status)
 	b.insert(tableCondition, o)
 	b.conditions[o.Name] = o
+}
+
+func (b *batch) applyImage(actor string, s step) {
+	i := s.image
+	c := b.change(actor, s, muster.KindImage, i.ObjectID())
+	if before := b.view.Image(i.Name); before != nil {
+		c.PreviousRevision = before.Revision
+	}
+	i.Revision = c.Revision
+	c.Image = i
+	if s.deleted {
+		b.delete(tableImage, i)
+		delete(b.images, i.Name)
+		b.goneImages[i.Name] = true
+		return
+	}
+	b.insert(tableImage, i)
+	b.images[i.Name] = i
+	delete(b.goneImages, i.Name)
+	b.frees = true // those that wait for it
 }
 
 func (b *batch) applyInstance(actor string, s step) {
@@ -260,6 +285,12 @@ func (b *batch) rows() (*muster.Batch, error) {
 	}
 	for _, o := range b.conditions {
 		out.Conditions = append(out.Conditions, o)
+	}
+	for _, i := range b.images {
+		out.Images = append(out.Images, i)
+	}
+	for name := range b.goneImages {
+		out.DeletedImages = append(out.DeletedImages, name)
 	}
 	for uid := range b.goneNodes {
 		out.DeletedNodes = append(out.DeletedNodes, uid)

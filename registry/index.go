@@ -15,6 +15,7 @@ const (
 	tableInstance  = "instance"
 	tableRequest   = "request"
 	tableCondition = "condition"
+	tableImage     = "image"
 	tableUse       = "use"
 	tableMeta      = "meta"
 
@@ -91,6 +92,7 @@ func schema() *memdb.DBSchema {
 			&memdb.IndexSchema{Name: byStatus, Indexer: key[*muster.Instance]{func(i *muster.Instance) []byte { return text(i.Status) }, textArg[muster.InstanceStatus]}},
 		),
 		table(tableCondition, unique(key[*muster.Condition]{func(c *muster.Condition) []byte { return text(c.Name) }, textArg[muster.ConditionName]})),
+		table(tableImage, unique(key[*muster.Image]{func(i *muster.Image) []byte { return text(i.Name) }, textArg[string]})),
 		table(tableRequest, unique(key[*muster.Request]{
 			func(r *muster.Request) []byte { return requestKey(r.Principal, r.RequestID) },
 			func(args []any) ([]byte, error) { return requestKey(args[0].(string), args[1].(string)), nil },

@@ -154,21 +154,26 @@ func (r *Registry) newInstance(v View, in *muster.LaunchInstanceInput) *muster.I
 	return i
 }
 
-// checkImage refuses an image that no node has, unless it may come while the
+// checkImage refuses an image that neither the server nor a node has, unless it may come while the
 // instance waits.
 func checkImage(v View, in *muster.LaunchInstanceInput) error {
-	if in.Queue {
+	if in.Queue || v.Image(in.Image) != nil {
 		return nil
 	}
 	images, nodes := map[string]bool{}, 0
 	for n := range v.LiveNodes() {
 		nodes++
-		if slices.Contains(n.Images, in.Image) {
+		if n.HasImage(in.Image, "") {
 			return nil
 		}
-		for _, image := range n.Images {
-			images[image] = true
+		for _, ref := range n.Images {
+			if !strings.Contains(ref, "@") { // else it is, or was, one of the server's
+				images[ref] = true
+			}
 		}
+	}
+	for image := range v.Images() {
+		images[image.Name] = true
 	}
 	if nodes == 0 {
 		return nil // said better by NO_CAPACITY
@@ -182,7 +187,7 @@ func checkImage(v View, in *muster.LaunchInstanceInput) error {
 		slices.Sort(names)
 		have = strings.Join(names[:min(len(names), 20)], ", ")
 	}
-	return muster.InvalidField("image", "no node has the image %q (there is: %s); use one of these, or put it on a node first", in.Image, have)
+	return muster.InvalidField("image", "neither a node nor the server has the image %q (there is: %s); use one of these, or import it", in.Image, have)
 }
 
 // StartInstance starts an instance that has ended, on its node, with a new

@@ -108,7 +108,7 @@ func TestLaunchInstance_NoCapacity(t *testing.T) {
 	}
 	_, _, err = w.LaunchInstance(ctx, muster.LaunchInstanceInput{Type: muster.Nano, Image: "nosuch"})
 	wantCode(t, err, muster.Invalid)
-	if !strings.Contains(err.Error(), `no node has the image "nosuch" (there is: minimal)`) {
+	if !strings.Contains(err.Error(), `neither a node nor the server has the image "nosuch" (there is: minimal)`) {
 		t.Errorf("message %q", err)
 	}
 }

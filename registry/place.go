@@ -26,7 +26,7 @@ func (v View) candidates() iter.Seq[scheduler.Candidate] {
 
 func ask(i *muster.Instance) scheduler.Ask {
 	return scheduler.Ask{
-		CPUPercent: i.CPULimit, MemoryMB: i.MemLimitMB, Image: i.BaseImage,
+		CPUPercent: i.CPULimit, MemoryMB: i.MemLimitMB, Image: i.BaseImage, Digest: i.ImageDigest,
 		Selector: i.NodeSelector, Pinned: i.PinnedNode, HasAddress: i.Addr != "",
 	}
 }
@@ -34,7 +34,9 @@ func ask(i *muster.Instance) scheduler.Ask {
 // place gives i a node, an address and its first machine name, or says why it
 // cannot. i is a copy of the caller's.
 func (r *Registry) place(v View, i *muster.Instance) scheduler.Verdict {
-	verdict := scheduler.Place(ask(i), v.candidates(), r.opts.Scheduler)
+	need := ask(i)
+	need.Digest = v.digestOf(i.BaseImage)
+	verdict := scheduler.Place(need, v.candidates(), r.opts.Scheduler)
 	if verdict.Node == nil {
 		return verdict
 	}
@@ -42,6 +44,7 @@ func (r *Registry) place(v View, i *muster.Instance) scheduler.Verdict {
 	if addr == "" {
 		return scheduler.Verdict{Refusals: []scheduler.Refusal{{NodeID: verdict.Node.ID, Reason: "its addresses are all in use or resting"}}}
 	}
+	i.ImageDigest = need.Digest
 	i.NodeUID, i.Addr, i.Reserved = verdict.Node.UID, addr, true
 	i.Status, i.StatusReason, i.QueueDeadline = muster.Provisioning, "", nil
 	i.Generation = 1

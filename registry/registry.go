@@ -215,6 +215,9 @@ func (r *Registry) install(s *muster.State, at time.Time) error {
 	for _, c := range s.Conditions {
 		b.insert(tableCondition, c)
 	}
+	for _, i := range s.Images {
+		b.insert(tableImage, i)
+	}
 	for _, request := range s.Requests {
 		b.insert(tableRequest, request)
 	}

@@ -158,6 +158,15 @@ func (v View) Conditions() iter.Seq[*muster.Condition] {
 	return rows[*muster.Condition](v, tableCondition, byID)
 }
 
+// Image returns the image of that name, or nil.
+func (v View) Image(name string) *muster.Image {
+	i, _ := v.one(tableImage, byID, name).(*muster.Image)
+	return i
+}
+
+// Images walks the images in order of their name.
+func (v View) Images() iter.Seq[*muster.Image] { return rows[*muster.Image](v, tableImage, byID) }
+
 // request returns the record of a requestId, or nil.
 func (v View) request(principal, id string) *muster.Request {
 	r, _ := v.one(tableRequest, byID, principal, id).(*muster.Request)

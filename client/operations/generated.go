@@ -77,7 +77,7 @@ type Change struct {
 	At time.Time `json:"at"`
 	// What kind of thing changed.
 	Kind muster.ChangeKind `json:"kind"`
-	// Which: an instance's id, a node's uid, or the name of a cluster condition.
+	// Which: an instance's id, a node's uid, the name of a cluster condition, or `image/` and an image's name.
 	ObjectID string `json:"objectId"`
 	// Why.
 	Reason string `json:"reason"`
@@ -522,6 +522,106 @@ func (v *HeartbeatResponse) __premarshalJSON() (*__premarshalHeartbeatResponse, 
 	return &retval, nil
 }
 
+// Image includes the GraphQL fields of Image requested by the fragment Image.
+// The GraphQL type's documentation follows.
+//
+// A base image that the server keeps; nodes get it when they need it.
+type Image struct {
+	// Its name; another import can give the name to another archive.
+	Name string `json:"name"`
+	// The sha256 digest of its archive in the canonical form.
+	Digest string `json:"digest"`
+	// The size of the archive as it is kept and sent, in bytes.
+	Size int64 `json:"size"`
+	// The size of all its files, in bytes.
+	UnpackedSize int64 `json:"unpackedSize"`
+	// How many files, directories and links it has.
+	Entries int `json:"entries"`
+	// Whether it has a systemd, which instances of it boot.
+	Boot bool `json:"boot"`
+	// What it was imported from.
+	Source string `json:"source"`
+	// When it was imported.
+	ImportedAt time.Time `json:"importedAt"`
+	// The revision of its newest change.
+	Revision int64 `json:"revision"`
+}
+
+// GetName returns Image.Name, and is useful for accessing the field via an interface.
+func (v *Image) GetName() string { return v.Name }
+
+// GetDigest returns Image.Digest, and is useful for accessing the field via an interface.
+func (v *Image) GetDigest() string { return v.Digest }
+
+// GetSize returns Image.Size, and is useful for accessing the field via an interface.
+func (v *Image) GetSize() int64 { return v.Size }
+
+// GetUnpackedSize returns Image.UnpackedSize, and is useful for accessing the field via an interface.
+func (v *Image) GetUnpackedSize() int64 { return v.UnpackedSize }
+
+// GetEntries returns Image.Entries, and is useful for accessing the field via an interface.
+func (v *Image) GetEntries() int { return v.Entries }
+
+// GetBoot returns Image.Boot, and is useful for accessing the field via an interface.
+func (v *Image) GetBoot() bool { return v.Boot }
+
+// GetSource returns Image.Source, and is useful for accessing the field via an interface.
+func (v *Image) GetSource() string { return v.Source }
+
+// GetImportedAt returns Image.ImportedAt, and is useful for accessing the field via an interface.
+func (v *Image) GetImportedAt() time.Time { return v.ImportedAt }
+
+// GetRevision returns Image.Revision, and is useful for accessing the field via an interface.
+func (v *Image) GetRevision() int64 { return v.Revision }
+
+// ImageByNameResponse is returned by ImageByName on success.
+type ImageByNameResponse struct {
+	// One of the server's images by its name; null when there is none.
+	Image *Image `json:"image"`
+}
+
+// GetImage returns ImageByNameResponse.Image, and is useful for accessing the field via an interface.
+func (v *ImageByNameResponse) GetImage() *Image { return v.Image }
+
+// ImageConnection includes the GraphQL fields of ImageConnection requested by the fragment ImageConnection.
+// The GraphQL type's documentation follows.
+//
+// A page of images.
+type ImageConnection struct {
+	// The images with their cursors.
+	Edges []ImageEdge `json:"edges"`
+	// How to go on.
+	PageInfo PageInfo `json:"pageInfo"`
+	// How many there are in all.
+	TotalCount int `json:"totalCount"`
+}
+
+// GetEdges returns ImageConnection.Edges, and is useful for accessing the field via an interface.
+func (v *ImageConnection) GetEdges() []ImageEdge { return v.Edges }
+
+// GetPageInfo returns ImageConnection.PageInfo, and is useful for accessing the field via an interface.
+func (v *ImageConnection) GetPageInfo() PageInfo { return v.PageInfo }
+
+// GetTotalCount returns ImageConnection.TotalCount, and is useful for accessing the field via an interface.
+func (v *ImageConnection) GetTotalCount() int { return v.TotalCount }
+
+// ImageEdge includes the requested fields of the GraphQL type ImageEdge.
+// The GraphQL type's documentation follows.
+//
+// An image on a page.
+type ImageEdge struct {
+	// Where to continue after it.
+	Cursor string `json:"cursor"`
+	// The image.
+	Node *Image `json:"node"`
+}
+
+// GetCursor returns ImageEdge.Cursor, and is useful for accessing the field via an interface.
+func (v *ImageEdge) GetCursor() string { return v.Cursor }
+
+// GetNode returns ImageEdge.Node, and is useful for accessing the field via an interface.
+func (v *ImageEdge) GetNode() *Image { return v.Node }
+
 // Instance includes the GraphQL fields of Instance requested by the fragment Instance.
 // The GraphQL type's documentation follows.
 //
@@ -541,6 +641,8 @@ type Instance struct {
 	MemLimitMB int `json:"memLimitMb"`
 	// The image that its root file system started from.
 	BaseImage string `json:"baseImage"`
+	// The digest of that image when it was placed; empty: it is its node's own.
+	ImageDigest string `json:"imageDigest"`
 	// The command that it runs; empty: the image's own.
 	Command []string `json:"command"`
 	// The names of its environment variables; the values go to its node only.
@@ -603,6 +705,9 @@ func (v *Instance) GetMemLimitMB() int { return v.MemLimitMB }
 
 // GetBaseImage returns Instance.BaseImage, and is useful for accessing the field via an interface.
 func (v *Instance) GetBaseImage() string { return v.BaseImage }
+
+// GetImageDigest returns Instance.ImageDigest, and is useful for accessing the field via an interface.
+func (v *Instance) GetImageDigest() string { return v.ImageDigest }
 
 // GetCommand returns Instance.Command, and is useful for accessing the field via an interface.
 func (v *Instance) GetCommand() []string { return v.Command }
@@ -812,6 +917,15 @@ type ListChangesResponse struct {
 // GetChanges returns ListChangesResponse.Changes, and is useful for accessing the field via an interface.
 func (v *ListChangesResponse) GetChanges() *ChangeConnection { return v.Changes }
 
+// ListImagesResponse is returned by ListImages on success.
+type ListImagesResponse struct {
+	// The server's images in order of their name. Nodes may have further ones of their own.
+	Images *ImageConnection `json:"images"`
+}
+
+// GetImages returns ListImagesResponse.Images, and is useful for accessing the field via an interface.
+func (v *ListImagesResponse) GetImages() *ImageConnection { return v.Images }
+
 // ListInstanceTypesResponse is returned by ListInstanceTypes on success.
 type ListInstanceTypesResponse struct {
 	// The sizes that an instance can have, smallest first.
@@ -882,7 +996,7 @@ type Node struct {
 	Version string `json:"version"`
 	// The id of the host's present boot.
 	BootID string `json:"bootId"`
-	// The images that it has.
+	// The images that it has: its own by name, those that it got from the server as NAME@DIGEST with the digest's first 12 digits.
 	Images []string `json:"images"`
 	// The network of its instances, a /24.
 	Subnet string `json:"subnet"`
@@ -1181,6 +1295,15 @@ func (v *ReleaseBrakeResponse) GetReleaseBrake() *ReleaseBrakeReleaseBrakeReleas
 	return v.ReleaseBrake
 }
 
+// RemoveImageResponse is returned by RemoveImage on success.
+type RemoveImageResponse struct {
+	// Takes an image's name away; what was launched from it runs on, and its archive is kept until nothing was. Images are imported by PUT /images/NAME.
+	RemoveImage *RemovedImage `json:"removeImage"`
+}
+
+// GetRemoveImage returns RemoveImageResponse.RemoveImage, and is useful for accessing the field via an interface.
+func (v *RemoveImageResponse) GetRemoveImage() *RemovedImage { return v.RemoveImage }
+
 // RemoveNodeRemoveNodeRemoveNodePayload includes the requested fields of the GraphQL type RemoveNodePayload.
 // The GraphQL type's documentation follows.
 //
@@ -1203,6 +1326,23 @@ type RemoveNodeResponse struct {
 func (v *RemoveNodeResponse) GetRemoveNode() *RemoveNodeRemoveNodeRemoveNodePayload {
 	return v.RemoveNode
 }
+
+// RemovedImage includes the requested fields of the GraphQL type RemoveImagePayload.
+// The GraphQL type's documentation follows.
+//
+// The removed image.
+type RemovedImage struct {
+	// The image as it was.
+	Image *Image `json:"image"`
+	// How many instances were launched from it and are not terminated; its archive is kept until there are none.
+	UsedBy int `json:"usedBy"`
+}
+
+// GetImage returns RemovedImage.Image, and is useful for accessing the field via an interface.
+func (v *RemovedImage) GetImage() *Image { return v.Image }
+
+// GetUsedBy returns RemovedImage.UsedBy, and is useful for accessing the field via an interface.
+func (v *RemovedImage) GetUsedBy() int { return v.UsedBy }
 
 // ReportAnswer includes the requested fields of the GraphQL type ReportInstancesPayload.
 // The GraphQL type's documentation follows.
@@ -1912,6 +2052,14 @@ type __HeartbeatInput struct {
 // GetInput returns __HeartbeatInput.Input, and is useful for accessing the field via an interface.
 func (v *__HeartbeatInput) GetInput() muster.HeartbeatInput { return v.Input }
 
+// __ImageByNameInput is used internally by genqlient
+type __ImageByNameInput struct {
+	Name string `json:"name"`
+}
+
+// GetName returns __ImageByNameInput.Name, and is useful for accessing the field via an interface.
+func (v *__ImageByNameInput) GetName() string { return v.Name }
+
 // __InstanceByIDInput is used internally by genqlient
 type __InstanceByIDInput struct {
 	Id string `json:"id"`
@@ -2023,6 +2171,18 @@ func (v *__ListChangesInput) GetObjectId() *string { return v.ObjectId }
 // GetFirst returns __ListChangesInput.First, and is useful for accessing the field via an interface.
 func (v *__ListChangesInput) GetFirst() *int { return v.First }
 
+// __ListImagesInput is used internally by genqlient
+type __ListImagesInput struct {
+	First *int    `json:"first"`
+	After *string `json:"after"`
+}
+
+// GetFirst returns __ListImagesInput.First, and is useful for accessing the field via an interface.
+func (v *__ListImagesInput) GetFirst() *int { return v.First }
+
+// GetAfter returns __ListImagesInput.After, and is useful for accessing the field via an interface.
+func (v *__ListImagesInput) GetAfter() *string { return v.After }
+
 // __ListInstancesInput is used internally by genqlient
 type __ListInstancesInput struct {
 	Filter *muster.InstanceFilter `json:"filter,omitempty"`
@@ -2090,6 +2250,14 @@ type __ReleaseBrakeInput struct {
 
 // GetReason returns __ReleaseBrakeInput.Reason, and is useful for accessing the field via an interface.
 func (v *__ReleaseBrakeInput) GetReason() string { return v.Reason }
+
+// __RemoveImageInput is used internally by genqlient
+type __RemoveImageInput struct {
+	Name string `json:"name"`
+}
+
+// GetName returns __RemoveImageInput.Name, and is useful for accessing the field via an interface.
+func (v *__RemoveImageInput) GetName() string { return v.Name }
 
 // __RemoveNodeInput is used internally by genqlient
 type __RemoveNodeInput struct {
@@ -2215,6 +2383,7 @@ fragment Instance on Instance {
 	cpuLimit
 	memLimitMb
 	baseImage
+	imageDigest
 	command
 	envNames
 	labels
@@ -2573,6 +2742,51 @@ func Heartbeat(
 	return data_, err_
 }
 
+// The query executed by ImageByName.
+const ImageByName_Operation = `
+query ImageByName ($name: String!) {
+	image(name: $name) {
+		... Image
+	}
+}
+fragment Image on Image {
+	name
+	digest
+	size
+	unpackedSize
+	entries
+	boot
+	source
+	importedAt
+	revision
+}
+`
+
+func ImageByName(
+	ctx_ context.Context,
+	client_ graphql.Client,
+	name string,
+) (data_ *ImageByNameResponse, err_ error) {
+	req_ := &graphql.Request{
+		OpName: "ImageByName",
+		Query:  ImageByName_Operation,
+		Variables: &__ImageByNameInput{
+			Name: name,
+		},
+	}
+
+	data_ = &ImageByNameResponse{}
+	resp_ := &graphql.Response{Data: data_}
+
+	err_ = client_.MakeRequest(
+		ctx_,
+		req_,
+		resp_,
+	)
+
+	return data_, err_
+}
+
 // The query executed by InstanceByID.
 const InstanceByID_Operation = `
 query InstanceByID ($id: ID!) {
@@ -2591,6 +2805,7 @@ fragment Instance on Instance {
 	cpuLimit
 	memLimitMb
 	baseImage
+	imageDigest
 	command
 	envNames
 	labels
@@ -2669,6 +2884,7 @@ fragment Instance on Instance {
 	cpuLimit
 	memLimitMb
 	baseImage
+	imageDigest
 	command
 	envNames
 	labels
@@ -2834,6 +3050,7 @@ fragment Instance on Instance {
 	cpuLimit
 	memLimitMb
 	baseImage
+	imageDigest
 	command
 	envNames
 	labels
@@ -2961,6 +3178,71 @@ func ListChanges(
 	return data_, err_
 }
 
+// The query executed by ListImages.
+const ListImages_Operation = `
+query ListImages ($first: Int, $after: String) {
+	images(first: $first, after: $after) {
+		... ImageConnection
+	}
+}
+fragment ImageConnection on ImageConnection {
+	edges {
+		cursor
+		node {
+			... Image
+		}
+	}
+	pageInfo {
+		... PageInfo
+	}
+	totalCount
+}
+fragment Image on Image {
+	name
+	digest
+	size
+	unpackedSize
+	entries
+	boot
+	source
+	importedAt
+	revision
+}
+fragment PageInfo on PageInfo {
+	hasNextPage
+	hasPreviousPage
+	startCursor
+	endCursor
+}
+`
+
+func ListImages(
+	ctx_ context.Context,
+	client_ graphql.Client,
+	first *int,
+	after *string,
+) (data_ *ListImagesResponse, err_ error) {
+	req_ := &graphql.Request{
+		OpName: "ListImages",
+		Query:  ListImages_Operation,
+		Variables: &__ListImagesInput{
+			First: first,
+			After: after,
+		},
+	}
+
+	data_ = &ListImagesResponse{}
+	resp_ := &graphql.Response{Data: data_}
+
+	err_ = client_.MakeRequest(
+		ctx_,
+		req_,
+		resp_,
+	)
+
+	return data_, err_
+}
+
 // The query executed by ListInstanceTypes.
 const ListInstanceTypes_Operation = `
 query ListInstanceTypes {
@@ -3026,6 +3308,7 @@ fragment Instance on Instance {
 	cpuLimit
 	memLimitMb
 	baseImage
+	imageDigest
 	command
 	envNames
 	labels
@@ -3301,6 +3584,7 @@ query ReadAssignments ($uid: ID!, $incarnation: Int64!) {
 			ended
 			name
 			baseImage
+			imageDigest
 			command
 			env
 			cpuLimit
@@ -3589,6 +3873,54 @@ func ReleaseBrake(
 	return data_, err_
 }
 
+// The mutation executed by RemoveImage.
+const RemoveImage_Operation = `
+mutation RemoveImage ($name: String!) {
+	removeImage(input: {name:$name}) {
+		image {
+			... Image
+		}
+		usedBy
+	}
+}
+fragment Image on Image {
+	name
+	digest
+	size
+	unpackedSize
+	entries
+	boot
+	source
+	importedAt
+	revision
+}
+`
+
+func RemoveImage(
+	ctx_ context.Context,
+	client_ graphql.Client,
+	name string,
+) (data_ *RemoveImageResponse, err_ error) {
+	req_ := &graphql.Request{
+		OpName: "RemoveImage",
+		Query:  RemoveImage_Operation,
+		Variables: &__RemoveImageInput{
+			Name: name,
+		},
+	}
+
+	data_ = &RemoveImageResponse{}
+	resp_ := &graphql.Response{Data: data_}
+
+	err_ = client_.MakeRequest(
+		ctx_,
+		req_,
+		resp_,
+	)
+
+	return data_, err_
+}
+
 // The mutation executed by RemoveNode.
 const RemoveNode_Operation = `
 mutation RemoveNode ($id: ID!) {
@@ -3731,6 +4063,7 @@ fragment Instance on Instance {
 	cpuLimit
 	memLimitMb
 	baseImage
+	imageDigest
 	command
 	envNames
 	labels
@@ -3809,6 +4142,7 @@ fragment Instance on Instance {
 	cpuLimit
 	memLimitMb
 	baseImage
+	imageDigest
 	command
 	envNames
 	labels
@@ -3887,6 +4221,7 @@ fragment Instance on Instance {
 	cpuLimit
 	memLimitMb
 	baseImage
+	imageDigest
 	command
 	envNames
 	labels
@@ -3965,6 +4300,7 @@ fragment Instance on Instance {
 	cpuLimit
 	memLimitMb
 	baseImage
+	imageDigest
 	command
 	envNames
 	labels
@@ -4190,6 +4526,7 @@ fragment Instance on Instance {
 	cpuLimit
 	memLimitMb
 	baseImage
+	imageDigest
 	command
 	envNames
 	labels
@@ -4309,6 +4646,7 @@ fragment Instance on Instance {
 	cpuLimit
 	memLimitMb
 	baseImage
+	imageDigest
 	command
 	envNames
 	labels

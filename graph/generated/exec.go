@@ -48,18 +48,19 @@ type ComplexityRoot struct {
 	}
 
 	Assignment struct {
-		Addr       func(childComplexity int) int
-		BaseImage  func(childComplexity int) int
-		CPULimit   func(childComplexity int) int
-		Command    func(childComplexity int) int
-		Desired    func(childComplexity int) int
-		Ended      func(childComplexity int) int
-		Env        func(childComplexity int) int
-		Generation func(childComplexity int) int
-		ID         func(childComplexity int) int
-		Machine    func(childComplexity int) int
-		MemLimitMB func(childComplexity int) int
-		Name       func(childComplexity int) int
+		Addr        func(childComplexity int) int
+		BaseImage   func(childComplexity int) int
+		CPULimit    func(childComplexity int) int
+		Command     func(childComplexity int) int
+		Desired     func(childComplexity int) int
+		Ended       func(childComplexity int) int
+		Env         func(childComplexity int) int
+		Generation  func(childComplexity int) int
+		ID          func(childComplexity int) int
+		ImageDigest func(childComplexity int) int
+		Machine     func(childComplexity int) int
+		MemLimitMB  func(childComplexity int) int
+		Name        func(childComplexity int) int
 	}
 
 	Assignments struct {
@@ -88,6 +89,7 @@ type ComplexityRoot struct {
 		Condition        func(childComplexity int) int
 		Cursor           func(childComplexity int) int
 		Deleted          func(childComplexity int) int
+		Image            func(childComplexity int) int
 		Instance         func(childComplexity int) int
 		Kind             func(childComplexity int) int
 		Node             func(childComplexity int) int
@@ -182,6 +184,29 @@ type ComplexityRoot struct {
 		ReportSequence  func(childComplexity int) int
 	}
 
+	Image struct {
+		Boot         func(childComplexity int) int
+		Digest       func(childComplexity int) int
+		Entries      func(childComplexity int) int
+		ImportedAt   func(childComplexity int) int
+		Name         func(childComplexity int) int
+		Revision     func(childComplexity int) int
+		Size         func(childComplexity int) int
+		Source       func(childComplexity int) int
+		UnpackedSize func(childComplexity int) int
+	}
+
+	ImageConnection struct {
+		Edges      func(childComplexity int) int
+		PageInfo   func(childComplexity int) int
+		TotalCount func(childComplexity int) int
+	}
+
+	ImageEdge struct {
+		Cursor func(childComplexity int) int
+		Node   func(childComplexity int) int
+	}
+
 	Instance struct {
 		Addr             func(childComplexity int) int
 		BaseImage        func(childComplexity int) int
@@ -195,6 +220,7 @@ type ComplexityRoot struct {
 		ExitCode         func(childComplexity int) int
 		Generation       func(childComplexity int) int
 		ID               func(childComplexity int) int
+		ImageDigest      func(childComplexity int) int
 		Labels           func(childComplexity int) int
 		Machine          func(childComplexity int) int
 		MemLimitMB       func(childComplexity int) int
@@ -270,6 +296,7 @@ type ComplexityRoot struct {
 		LaunchInstance    func(childComplexity int, input muster.LaunchInstanceInput) int
 		RegisterNode      func(childComplexity int, input muster.RegisterNodeInput) int
 		ReleaseBrake      func(childComplexity int, input ReleaseBrakeInput) int
+		RemoveImage       func(childComplexity int, input RemoveImageInput) int
 		RemoveNode        func(childComplexity int, input RemoveNodeInput) int
 		ReportInstances   func(childComplexity int, input muster.ReportInstancesInput) int
 		RestartInstance   func(childComplexity int, input RestartInstanceInput) int
@@ -346,6 +373,8 @@ type ComplexityRoot struct {
 		Assignments   func(childComplexity int, uid string, incarnation int64) int
 		Changes       func(childComplexity int, since *muster.Cursor, objectID *string, first *int) int
 		ClusterHealth func(childComplexity int) int
+		Image         func(childComplexity int, name string) int
+		Images        func(childComplexity int, first *int, after *string) int
 		Instance      func(childComplexity int, id string) int
 		InstanceTypes func(childComplexity int) int
 		Instances     func(childComplexity int, filter *muster.InstanceFilter, first *int, after *string) int
@@ -364,6 +393,12 @@ type ComplexityRoot struct {
 	ReleaseBrakePayload struct {
 		Brake    func(childComplexity int) int
 		Revision func(childComplexity int) int
+	}
+
+	RemoveImagePayload struct {
+		Image    func(childComplexity int) int
+		Revision func(childComplexity int) int
+		UsedBy   func(childComplexity int) int
 	}
 
 	RemoveNodePayload struct {
@@ -454,6 +489,7 @@ type MutationResolver interface {
 	StartInstance(ctx context.Context, input StartInstanceInput) (*StartInstancePayload, error)
 	StopInstance(ctx context.Context, input StopInstanceInput) (*StopInstancePayload, error)
 	RestartInstance(ctx context.Context, input RestartInstanceInput) (*RestartInstancePayload, error)
+	RemoveImage(ctx context.Context, input RemoveImageInput) (*RemoveImagePayload, error)
 	AdoptInstance(ctx context.Context, input AdoptInstanceInput) (*AdoptInstancePayload, error)
 	TerminateInstance(ctx context.Context, input TerminateInstanceInput) (*TerminateInstancePayload, error)
 }
@@ -476,6 +512,8 @@ type QueryResolver interface {
 	Instances(ctx context.Context, filter *muster.InstanceFilter, first *int, after *string) (*muster.InstanceConnection, error)
 	InstanceTypes(ctx context.Context) ([]*muster.InstanceTypeInfo, error)
 	ClusterHealth(ctx context.Context) (*muster.ClusterHealth, error)
+	Image(ctx context.Context, name string) (*muster.Image, error)
+	Images(ctx context.Context, first *int, after *string) (*muster.ImageConnection, error)
 	Changes(ctx context.Context, since *muster.Cursor, objectID *string, first *int) (*muster.ChangeConnection, error)
 	ServerInfo(ctx context.Context) (*muster.ServerInfo, error)
 	Assignments(ctx context.Context, uid string, incarnation int64) (*muster.Assignments, error)
@@ -571,6 +609,12 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Assignment.ID(childComplexity), true
+	case "Assignment.imageDigest":
+		if e.ComplexityRoot.Assignment.ImageDigest == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Assignment.ImageDigest(childComplexity), true
 	case "Assignment.machine":
 		if e.ComplexityRoot.Assignment.Machine == nil {
 			break
@@ -689,6 +733,12 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Change.Deleted(childComplexity), true
+	case "Change.image":
+		if e.ComplexityRoot.Change.Image == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Change.Image(childComplexity), true
 	case "Change.instance":
 		if e.ComplexityRoot.Change.Instance == nil {
 			break
@@ -1055,6 +1105,93 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 
 		return e.ComplexityRoot.HeartbeatPayload.ReportSequence(childComplexity), true
 
+	case "Image.boot":
+		if e.ComplexityRoot.Image.Boot == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Image.Boot(childComplexity), true
+	case "Image.digest":
+		if e.ComplexityRoot.Image.Digest == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Image.Digest(childComplexity), true
+	case "Image.entries":
+		if e.ComplexityRoot.Image.Entries == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Image.Entries(childComplexity), true
+	case "Image.importedAt":
+		if e.ComplexityRoot.Image.ImportedAt == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Image.ImportedAt(childComplexity), true
+	case "Image.name":
+		if e.ComplexityRoot.Image.Name == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Image.Name(childComplexity), true
+	case "Image.revision":
+		if e.ComplexityRoot.Image.Revision == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Image.Revision(childComplexity), true
+	case "Image.size":
+		if e.ComplexityRoot.Image.Size == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Image.Size(childComplexity), true
+	case "Image.source":
+		if e.ComplexityRoot.Image.Source == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Image.Source(childComplexity), true
+	case "Image.unpackedSize":
+		if e.ComplexityRoot.Image.UnpackedSize == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Image.UnpackedSize(childComplexity), true
+
+	case "ImageConnection.edges":
+		if e.ComplexityRoot.ImageConnection.Edges == nil {
+			break
+		}
+
+		return e.ComplexityRoot.ImageConnection.Edges(childComplexity), true
+	case "ImageConnection.pageInfo":
+		if e.ComplexityRoot.ImageConnection.PageInfo == nil {
+			break
+		}
+
+		return e.ComplexityRoot.ImageConnection.PageInfo(childComplexity), true
+	case "ImageConnection.totalCount":
+		if e.ComplexityRoot.ImageConnection.TotalCount == nil {
+			break
+		}
+
+		return e.ComplexityRoot.ImageConnection.TotalCount(childComplexity), true
+
+	case "ImageEdge.cursor":
+		if e.ComplexityRoot.ImageEdge.Cursor == nil {
+			break
+		}
+
+		return e.ComplexityRoot.ImageEdge.Cursor(childComplexity), true
+	case "ImageEdge.node":
+		if e.ComplexityRoot.ImageEdge.Node == nil {
+			break
+		}
+
+		return e.ComplexityRoot.ImageEdge.Node(childComplexity), true
+
 	case "Instance.addr":
 		if e.ComplexityRoot.Instance.Addr == nil {
 			break
@@ -1132,6 +1269,12 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Instance.ID(childComplexity), true
+	case "Instance.imageDigest":
+		if e.ComplexityRoot.Instance.ImageDigest == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Instance.ImageDigest(childComplexity), true
 	case "Instance.labels":
 		if e.ComplexityRoot.Instance.Labels == nil {
 			break
@@ -1496,6 +1639,17 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Mutation.ReleaseBrake(childComplexity, args["input"].(ReleaseBrakeInput)), true
+	case "Mutation.removeImage":
+		if e.ComplexityRoot.Mutation.RemoveImage == nil {
+			break
+		}
+
+		args, err := ec.field_Mutation_removeImage_args(ctx, rawArgs)
+		if err != nil {
+			return 0, false
+		}
+
+		return e.ComplexityRoot.Mutation.RemoveImage(childComplexity, args["input"].(RemoveImageInput)), true
 	case "Mutation.removeNode":
 		if e.ComplexityRoot.Mutation.RemoveNode == nil {
 			break
@@ -1905,6 +2059,28 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Query.ClusterHealth(childComplexity), true
+	case "Query.image":
+		if e.ComplexityRoot.Query.Image == nil {
+			break
+		}
+
+		args, err := ec.field_Query_image_args(ctx, rawArgs)
+		if err != nil {
+			return 0, false
+		}
+
+		return e.ComplexityRoot.Query.Image(childComplexity, args["name"].(string)), true
+	case "Query.images":
+		if e.ComplexityRoot.Query.Images == nil {
+			break
+		}
+
+		args, err := ec.field_Query_images_args(ctx, rawArgs)
+		if err != nil {
+			return 0, false
+		}
+
+		return e.ComplexityRoot.Query.Images(childComplexity, args["first"].(*int), args["after"].(*string)), true
 	case "Query.instance":
 		if e.ComplexityRoot.Query.Instance == nil {
 			break
@@ -2000,6 +2176,25 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.ReleaseBrakePayload.Revision(childComplexity), true
+
+	case "RemoveImagePayload.image":
+		if e.ComplexityRoot.RemoveImagePayload.Image == nil {
+			break
+		}
+
+		return e.ComplexityRoot.RemoveImagePayload.Image(childComplexity), true
+	case "RemoveImagePayload.revision":
+		if e.ComplexityRoot.RemoveImagePayload.Revision == nil {
+			break
+		}
+
+		return e.ComplexityRoot.RemoveImagePayload.Revision(childComplexity), true
+	case "RemoveImagePayload.usedBy":
+		if e.ComplexityRoot.RemoveImagePayload.UsedBy == nil {
+			break
+		}
+
+		return e.ComplexityRoot.RemoveImagePayload.UsedBy(childComplexity), true
 
 	case "RemoveNodePayload.node":
 		if e.ComplexityRoot.RemoveNodePayload.Node == nil {
@@ -2229,6 +2424,7 @@ func (e *executableSchema) Exec(ctx context.Context) graphql.ResponseHandler {
 			graphql.NewInputUnmarshaler("NodeFilter", ec.unmarshalInputNodeFilter),
 			graphql.NewInputUnmarshaler("RegisterNodeInput", ec.unmarshalInputRegisterNodeInput),
 			graphql.NewInputUnmarshaler("ReleaseBrakeInput", ec.unmarshalInputReleaseBrakeInput),
+			graphql.NewInputUnmarshaler("RemoveImageInput", ec.unmarshalInputRemoveImageInput),
 			graphql.NewInputUnmarshaler("RemoveNodeInput", ec.unmarshalInputRemoveNodeInput),
 			graphql.NewInputUnmarshaler("ReportInstancesInput", ec.unmarshalInputReportInstancesInput),
 			graphql.NewInputUnmarshaler("RestartInstanceInput", ec.unmarshalInputRestartInstanceInput),
@@ -2440,11 +2636,23 @@ type Query {
   instanceTypes: [InstanceTypeInfo!] @auth(requires: VIEWER)
   "How the cluster is: counts by status and the conditions that hold."
   clusterHealth: ClusterHealth @auth(requires: VIEWER)
+  "One of the server's images by its name; null when there is none."
+  image(
+    "The image's name."
+    name: String!
+  ): Image @auth(requires: VIEWER)
+  "The server's images in order of their name. Nodes may have further ones of their own."
+  images(
+    "How many at most: 1 to 100."
+    first: Int = 20
+    "Continue after this edge."
+    after: String
+  ): ImageConnection @auth(requires: VIEWER)
   "The change log, oldest first."
   changes(
     "Only what came after this cursor; without it, from the oldest that is kept."
     since: Cursor
-    "Only the changes of this object: an instance's id, or a node's id or uid."
+    "Only the changes of this object: an instance's id, a node's id or uid, or ` + "`" + `image/` + "`" + ` and an image's name."
     objectId: ID
     "How many at most: 1 to 100."
     first: Int = 20
@@ -2537,6 +2745,11 @@ type Mutation {
     "Which instance."
     input: RestartInstanceInput!
   ): RestartInstancePayload @auth(requires: OPERATOR)
+  "Takes an image's name away; what was launched from it runs on, and its archive is kept until nothing was. Images are imported by PUT /images/NAME."
+  removeImage(
+    "Which image."
+    input: RemoveImageInput!
+  ): RemoveImagePayload @auth(requires: OPERATOR)
   "Takes an UNKNOWN instance in, as it was found; terminateInstance is the other choice."
   adoptInstance(
     "Which instance."
@@ -2642,7 +2855,7 @@ type Node {
   version: String!
   "The id of the host's present boot."
   bootId: String!
-  "The images that it has."
+  "The images that it has: its own by name, those that it got from the server as NAME@DIGEST with the digest's first 12 digits."
   images: [String!]!
   "The network of its instances, a /24."
   subnet: String!
@@ -2810,6 +3023,8 @@ type Instance {
   memLimitMb: Int!
   "The image that its root file system started from."
   baseImage: String!
+  "The digest of that image when it was placed; empty: it is its node's own."
+  imageDigest: String!
   "The command that it runs; empty: the image's own."
   command: [String!]!
   "The names of its environment variables; the values go to its node only."
@@ -2899,6 +3114,8 @@ enum ChangeKind {
   INSTANCE
   "The cluster itself: one of its conditions."
   CLUSTER
+  "An image of the server's; it has no health."
+  IMAGE
 }
 
 "What an event is."
@@ -2923,7 +3140,7 @@ type Change {
   at: Time!
   "What kind of thing changed."
   kind: ChangeKind!
-  "Which: an instance's id, a node's uid, or the name of a cluster condition."
+  "Which: an instance's id, a node's uid, the name of a cluster condition, or ` + "`" + `image/` + "`" + ` and an image's name."
   objectId: ID!
   "Why."
   reason: String!
@@ -2943,6 +3160,8 @@ type Change {
   instance: Instance
   "The condition as it was at this revision."
   condition: Condition
+  "The image as it was at this revision."
+  image: Image
 }
 
 "A page of the change log."
@@ -3055,6 +3274,48 @@ type InstanceChange {
   left: Boolean!
   "The instance as it was at this revision; null on SYNCED and PROGRESS."
   instance: Instance
+}
+
+# --- images ----------------------------------------------------------------
+
+"A base image that the server keeps; nodes get it when they need it."
+type Image {
+  "Its name; another import can give the name to another archive."
+  name: String!
+  "The sha256 digest of its archive in the canonical form."
+  digest: String!
+  "The size of the archive as it is kept and sent, in bytes."
+  size: Int64!
+  "The size of all its files, in bytes."
+  unpackedSize: Int64!
+  "How many files, directories and links it has."
+  entries: Int!
+  "Whether it has a systemd, which instances of it boot."
+  boot: Boolean!
+  "What it was imported from."
+  source: String!
+  "When it was imported."
+  importedAt: Time!
+  "The revision of its newest change."
+  revision: Int64!
+}
+
+"A page of images."
+type ImageConnection {
+  "The images with their cursors."
+  edges: [ImageEdge!]!
+  "How to go on."
+  pageInfo: PageInfo!
+  "How many there are in all."
+  totalCount: Int!
+}
+
+"An image on a page."
+type ImageEdge {
+  "Where to continue after it."
+  cursor: String!
+  "The image."
+  node: Image!
 }
 
 # --- cluster ---------------------------------------------------------------
@@ -3338,6 +3599,8 @@ type Assignment {
   name: String!
   "The image that its root starts from."
   baseImage: String!
+  "The digest of the server's image to start from; empty: the node's own of that name."
+  imageDigest: String!
   "The command; empty: the image's own."
   command: [String!]!
   "Its environment, in full."
@@ -3482,7 +3745,7 @@ input LaunchInstanceInput {
   type: InstanceType!
   "A name for people: at most 63 letters, digits, dots, hyphens and underscores; by default its id."
   name: String = ""
-  "The image, by the name that the nodes know."
+  "The image: the server's of that name, else one that a node has of its own."
   image: String = "minimal"
   "The command; without it the image's own init, else one that idles."
   command: [String!]
@@ -3552,6 +3815,22 @@ type RestartInstancePayload {
   revision: Int64!
 }
 
+"Which image to remove."
+input RemoveImageInput {
+  "The image's name."
+  name: String!
+}
+
+"The removed image."
+type RemoveImagePayload {
+  "The image as it was."
+  image: Image
+  "How many instances were launched from it and are not terminated; its archive is kept until there are none."
+  usedBy: Int!
+  "The revision of the commit."
+  revision: Int64!
+}
+
 "Which UNKNOWN instance to adopt."
 input AdoptInstanceInput {
   "The instance's id."
@@ -3613,6 +3892,8 @@ func (ec *executionContext) childFields_Assignment(ctx context.Context, field gr
 		return ec.fieldContext_Assignment_name(ctx, field)
 	case "baseImage":
 		return ec.fieldContext_Assignment_baseImage(ctx, field)
+	case "imageDigest":
+		return ec.fieldContext_Assignment_imageDigest(ctx, field)
 	case "command":
 		return ec.fieldContext_Assignment_command(ctx, field)
 	case "env":
@@ -3697,6 +3978,8 @@ func (ec *executionContext) childFields_Change(ctx context.Context, field graphq
 		return ec.fieldContext_Change_instance(ctx, field)
 	case "condition":
 		return ec.fieldContext_Change_condition(ctx, field)
+	case "image":
+		return ec.fieldContext_Change_image(ctx, field)
 	}
 	return nil, fmt.Errorf("no field named %q was found under type Change", field.Name)
 }
@@ -3867,6 +4150,52 @@ func (ec *executionContext) childFields_HeartbeatPayload(ctx context.Context, fi
 	return nil, fmt.Errorf("no field named %q was found under type HeartbeatPayload", field.Name)
 }
 
+func (ec *executionContext) childFields_Image(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+	switch field.Name {
+	case "name":
+		return ec.fieldContext_Image_name(ctx, field)
+	case "digest":
+		return ec.fieldContext_Image_digest(ctx, field)
+	case "size":
+		return ec.fieldContext_Image_size(ctx, field)
+	case "unpackedSize":
+		return ec.fieldContext_Image_unpackedSize(ctx, field)
+	case "entries":
+		return ec.fieldContext_Image_entries(ctx, field)
+	case "boot":
+		return ec.fieldContext_Image_boot(ctx, field)
+	case "source":
+		return ec.fieldContext_Image_source(ctx, field)
+	case "importedAt":
+		return ec.fieldContext_Image_importedAt(ctx, field)
+	case "revision":
+		return ec.fieldContext_Image_revision(ctx, field)
+	}
+	return nil, fmt.Errorf("no field named %q was found under type Image", field.Name)
+}
+
+func (ec *executionContext) childFields_ImageConnection(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+	switch field.Name {
+	case "edges":
+		return ec.fieldContext_ImageConnection_edges(ctx, field)
+	case "pageInfo":
+		return ec.fieldContext_ImageConnection_pageInfo(ctx, field)
+	case "totalCount":
+		return ec.fieldContext_ImageConnection_totalCount(ctx, field)
+	}
+	return nil, fmt.Errorf("no field named %q was found under type ImageConnection", field.Name)
+}
+
+func (ec *executionContext) childFields_ImageEdge(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+	switch field.Name {
+	case "cursor":
+		return ec.fieldContext_ImageEdge_cursor(ctx, field)
+	case "node":
+		return ec.fieldContext_ImageEdge_node(ctx, field)
+	}
+	return nil, fmt.Errorf("no field named %q was found under type ImageEdge", field.Name)
+}
+
 func (ec *executionContext) childFields_Instance(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
 	switch field.Name {
 	case "id":
@@ -3883,6 +4212,8 @@ func (ec *executionContext) childFields_Instance(ctx context.Context, field grap
 		return ec.fieldContext_Instance_memLimitMb(ctx, field)
 	case "baseImage":
 		return ec.fieldContext_Instance_baseImage(ctx, field)
+	case "imageDigest":
+		return ec.fieldContext_Instance_imageDigest(ctx, field)
 	case "command":
 		return ec.fieldContext_Instance_command(ctx, field)
 	case "envNames":
@@ -4169,6 +4500,18 @@ func (ec *executionContext) childFields_ReleaseBrakePayload(ctx context.Context,
 		return ec.fieldContext_ReleaseBrakePayload_revision(ctx, field)
 	}
 	return nil, fmt.Errorf("no field named %q was found under type ReleaseBrakePayload", field.Name)
+}
+
+func (ec *executionContext) childFields_RemoveImagePayload(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+	switch field.Name {
+	case "image":
+		return ec.fieldContext_RemoveImagePayload_image(ctx, field)
+	case "usedBy":
+		return ec.fieldContext_RemoveImagePayload_usedBy(ctx, field)
+	case "revision":
+		return ec.fieldContext_RemoveImagePayload_revision(ctx, field)
+	}
+	return nil, fmt.Errorf("no field named %q was found under type RemoveImagePayload", field.Name)
 }
 
 func (ec *executionContext) childFields_RemoveNodePayload(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
@@ -4563,6 +4906,20 @@ func (ec *executionContext) field_Mutation_releaseBrake_args(ctx context.Context
 	return args, nil
 }
 
+func (ec *executionContext) field_Mutation_removeImage_args(ctx context.Context, rawArgs map[string]any) (map[string]any, error) {
+	var err error
+	args := map[string]any{}
+	arg0, err := graphql.ProcessArgField(ctx, rawArgs, "input",
+		func(ctx context.Context, v any) (RemoveImageInput, error) {
+			return ec.unmarshalNRemoveImageInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐRemoveImageInput(ctx, v)
+		})
+	if err != nil {
+		return nil, err
+	}
+	args["input"] = arg0
+	return args, nil
+}
+
 func (ec *executionContext) field_Mutation_removeNode_args(ctx context.Context, rawArgs map[string]any) (map[string]any, error) {
 	var err error
 	args := map[string]any{}
@@ -4760,6 +5117,42 @@ func (ec *executionContext) field_Query_changes_args(ctx context.Context, rawArg
 		return nil, err
 	}
 	args["first"] = arg2
+	return args, nil
+}
+
+func (ec *executionContext) field_Query_image_args(ctx context.Context, rawArgs map[string]any) (map[string]any, error) {
+	var err error
+	args := map[string]any{}
+	arg0, err := graphql.ProcessArgField(ctx, rawArgs, "name",
+		func(ctx context.Context, v any) (string, error) {
+			return ec.unmarshalNString2string(ctx, v)
+		})
+	if err != nil {
+		return nil, err
+	}
+	args["name"] = arg0
+	return args, nil
+}
+
+func (ec *executionContext) field_Query_images_args(ctx context.Context, rawArgs map[string]any) (map[string]any, error) {
+	var err error
+	args := map[string]any{}
+	arg0, err := graphql.ProcessArgField(ctx, rawArgs, "first",
+		func(ctx context.Context, v any) (*int, error) {
+			return ec.unmarshalOInt2ᚖint(ctx, v)
+		})
+	if err != nil {
+		return nil, err
+	}
+	args["first"] = arg0
+	arg1, err := graphql.ProcessArgField(ctx, rawArgs, "after",
+		func(ctx context.Context, v any) (*string, error) {
+			return ec.unmarshalOString2ᚖstring(ctx, v)
+		})
+	if err != nil {
+		return nil, err
+	}
+	args["after"] = arg1
 	return args, nil
 }
 
@@ -5228,6 +5621,29 @@ func (ec *executionContext) _Assignment_baseImage(ctx context.Context, field gra
 	)
 }
 func (ec *executionContext) fieldContext_Assignment_baseImage(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Assignment", field, false, false, "String")
+}
+
+func (ec *executionContext) _Assignment_imageDigest(ctx context.Context, field graphql.CollectedField, obj *muster.Assignment) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Assignment_imageDigest(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.ImageDigest, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Assignment_imageDigest(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
 	return graphql.NewScalarFieldContext("Assignment", field, false, false, "String")
 }
 
@@ -5952,6 +6368,38 @@ func (ec *executionContext) fieldContext_Change_condition(_ context.Context, fie
 		IsResolver: false,
 		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
 			return ec.childFields_Condition(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _Change_image(ctx context.Context, field graphql.CollectedField, obj *muster.Change) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Change_image(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Image, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *muster.Image) graphql.Marshaler {
+			return ec.marshalOImage2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐImage(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Change_image(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "Change",
+		Field:      field,
+		IsMethod:   false,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_Image(ctx, field)
 		},
 	}
 	return fc, nil
@@ -7224,6 +7672,355 @@ func (ec *executionContext) fieldContext_HeartbeatPayload_reportSequence(_ conte
 	return graphql.NewScalarFieldContext("HeartbeatPayload", field, false, false, "Int64")
 }
 
+func (ec *executionContext) _Image_name(ctx context.Context, field graphql.CollectedField, obj *muster.Image) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Image_name(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Name, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Image_name(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Image", field, false, false, "String")
+}
+
+func (ec *executionContext) _Image_digest(ctx context.Context, field graphql.CollectedField, obj *muster.Image) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Image_digest(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Digest, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Image_digest(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Image", field, false, false, "String")
+}
+
+func (ec *executionContext) _Image_size(ctx context.Context, field graphql.CollectedField, obj *muster.Image) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Image_size(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Size, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v int64) graphql.Marshaler {
+			return ec.marshalNInt642int64(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Image_size(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Image", field, false, false, "Int64")
+}
+
+func (ec *executionContext) _Image_unpackedSize(ctx context.Context, field graphql.CollectedField, obj *muster.Image) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Image_unpackedSize(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.UnpackedSize, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v int64) graphql.Marshaler {
+			return ec.marshalNInt642int64(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Image_unpackedSize(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Image", field, false, false, "Int64")
+}
+
+func (ec *executionContext) _Image_entries(ctx context.Context, field graphql.CollectedField, obj *muster.Image) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Image_entries(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Entries, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v int) graphql.Marshaler {
+			return ec.marshalNInt2int(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Image_entries(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Image", field, false, false, "Int")
+}
+
+func (ec *executionContext) _Image_boot(ctx context.Context, field graphql.CollectedField, obj *muster.Image) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Image_boot(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Boot, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v bool) graphql.Marshaler {
+			return ec.marshalNBoolean2bool(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Image_boot(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Image", field, false, false, "Boolean")
+}
+
+func (ec *executionContext) _Image_source(ctx context.Context, field graphql.CollectedField, obj *muster.Image) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Image_source(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Source, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Image_source(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Image", field, false, false, "String")
+}
+
+func (ec *executionContext) _Image_importedAt(ctx context.Context, field graphql.CollectedField, obj *muster.Image) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Image_importedAt(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.ImportedAt, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v time.Time) graphql.Marshaler {
+			return ec.marshalNTime2timeᚐTime(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Image_importedAt(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Image", field, false, false, "Time")
+}
+
+func (ec *executionContext) _Image_revision(ctx context.Context, field graphql.CollectedField, obj *muster.Image) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Image_revision(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Revision, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v int64) graphql.Marshaler {
+			return ec.marshalNInt642int64(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Image_revision(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Image", field, false, false, "Int64")
+}
+
+func (ec *executionContext) _ImageConnection_edges(ctx context.Context, field graphql.CollectedField, obj *muster.ImageConnection) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_ImageConnection_edges(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Edges, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v []*muster.ImageEdge) graphql.Marshaler {
+			return ec.marshalNImageEdge2ᚕᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐImageEdgeᚄ(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_ImageConnection_edges(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "ImageConnection",
+		Field:      field,
+		IsMethod:   false,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_ImageEdge(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _ImageConnection_pageInfo(ctx context.Context, field graphql.CollectedField, obj *muster.ImageConnection) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_ImageConnection_pageInfo(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.PageInfo, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *muster.PageInfo) graphql.Marshaler {
+			return ec.marshalNPageInfo2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐPageInfo(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_ImageConnection_pageInfo(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "ImageConnection",
+		Field:      field,
+		IsMethod:   false,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_PageInfo(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _ImageConnection_totalCount(ctx context.Context, field graphql.CollectedField, obj *muster.ImageConnection) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_ImageConnection_totalCount(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.TotalCount(), nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v int) graphql.Marshaler {
+			return ec.marshalNInt2int(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_ImageConnection_totalCount(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("ImageConnection", field, true, false, "Int")
+}
+
+func (ec *executionContext) _ImageEdge_cursor(ctx context.Context, field graphql.CollectedField, obj *muster.ImageEdge) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_ImageEdge_cursor(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Cursor, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_ImageEdge_cursor(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("ImageEdge", field, false, false, "String")
+}
+
+func (ec *executionContext) _ImageEdge_node(ctx context.Context, field graphql.CollectedField, obj *muster.ImageEdge) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_ImageEdge_node(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Node, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *muster.Image) graphql.Marshaler {
+			return ec.marshalNImage2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐImage(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_ImageEdge_node(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "ImageEdge",
+		Field:      field,
+		IsMethod:   false,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_Image(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
 func (ec *executionContext) _Instance_id(ctx context.Context, field graphql.CollectedField, obj *muster.Instance) (ret graphql.Marshaler) {
 	return graphql.ResolveField(
 		ctx,
@@ -7391,6 +8188,29 @@ func (ec *executionContext) _Instance_baseImage(ctx context.Context, field graph
 	)
 }
 func (ec *executionContext) fieldContext_Instance_baseImage(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Instance", field, false, false, "String")
+}
+
+func (ec *executionContext) _Instance_imageDigest(ctx context.Context, field graphql.CollectedField, obj *muster.Instance) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Instance_imageDigest(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.ImageDigest, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Instance_imageDigest(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
 	return graphql.NewScalarFieldContext("Instance", field, false, false, "String")
 }
 
@@ -9475,6 +10295,68 @@ func (ec *executionContext) fieldContext_Mutation_restartInstance(ctx context.Co
 	return fc, nil
 }
 
+func (ec *executionContext) _Mutation_removeImage(ctx context.Context, field graphql.CollectedField) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Mutation_removeImage(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			fc := graphql.GetFieldContext(ctx)
+			return ec.Resolvers.Mutation().RemoveImage(ctx, fc.Args["input"].(RemoveImageInput))
+		},
+		func(ctx context.Context, next graphql.Resolver) graphql.Resolver {
+			directive0 := next
+
+			directive1 := func(ctx context.Context) (any, error) {
+				requires, err := ec.unmarshalNRole2githubᚗcomᚋmusterᚑcloudᚋmusterᚐRole(ctx, "OPERATOR")
+				if err != nil {
+					var zeroVal *RemoveImagePayload
+					return zeroVal, err
+				}
+				if ec.Directives.Auth == nil {
+					var zeroVal *RemoveImagePayload
+					return zeroVal, errors.New("directive auth is not implemented")
+				}
+				return ec.Directives.Auth(ctx, nil, directive0, requires)
+			}
+
+			next = directive1
+			return next
+		},
+		func(ctx context.Context, selections ast.SelectionSet, v *RemoveImagePayload) graphql.Marshaler {
+			return ec.marshalORemoveImagePayload2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐRemoveImagePayload(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Mutation_removeImage(ctx context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "Mutation",
+		Field:      field,
+		IsMethod:   true,
+		IsResolver: true,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_RemoveImagePayload(ctx, field)
+		},
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			err = ec.Recover(ctx, r)
+			ec.Error(ctx, err)
+		}
+	}()
+	ctx = graphql.WithFieldContext(ctx, fc)
+	if fc.Args, err = ec.field_Mutation_removeImage_args(ctx, field.ArgumentMap(ec.Variables)); err != nil {
+		ec.Error(ctx, err)
+		return fc, err
+	}
+	return fc, nil
+}
+
 func (ec *executionContext) _Mutation_adoptInstance(ctx context.Context, field graphql.CollectedField) (ret graphql.Marshaler) {
 	return graphql.ResolveField(
 		ctx,
@@ -11165,6 +12047,130 @@ func (ec *executionContext) fieldContext_Query_clusterHealth(_ context.Context, 
 	return fc, nil
 }
 
+func (ec *executionContext) _Query_image(ctx context.Context, field graphql.CollectedField) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Query_image(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			fc := graphql.GetFieldContext(ctx)
+			return ec.Resolvers.Query().Image(ctx, fc.Args["name"].(string))
+		},
+		func(ctx context.Context, next graphql.Resolver) graphql.Resolver {
+			directive0 := next
+
+			directive1 := func(ctx context.Context) (any, error) {
+				requires, err := ec.unmarshalNRole2githubᚗcomᚋmusterᚑcloudᚋmusterᚐRole(ctx, "VIEWER")
+				if err != nil {
+					var zeroVal *muster.Image
+					return zeroVal, err
+				}
+				if ec.Directives.Auth == nil {
+					var zeroVal *muster.Image
+					return zeroVal, errors.New("directive auth is not implemented")
+				}
+				return ec.Directives.Auth(ctx, nil, directive0, requires)
+			}
+
+			next = directive1
+			return next
+		},
+		func(ctx context.Context, selections ast.SelectionSet, v *muster.Image) graphql.Marshaler {
+			return ec.marshalOImage2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐImage(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Query_image(ctx context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "Query",
+		Field:      field,
+		IsMethod:   true,
+		IsResolver: true,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_Image(ctx, field)
+		},
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			err = ec.Recover(ctx, r)
+			ec.Error(ctx, err)
+		}
+	}()
+	ctx = graphql.WithFieldContext(ctx, fc)
+	if fc.Args, err = ec.field_Query_image_args(ctx, field.ArgumentMap(ec.Variables)); err != nil {
+		ec.Error(ctx, err)
+		return fc, err
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _Query_images(ctx context.Context, field graphql.CollectedField) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Query_images(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			fc := graphql.GetFieldContext(ctx)
+			return ec.Resolvers.Query().Images(ctx, fc.Args["first"].(*int), fc.Args["after"].(*string))
+		},
+		func(ctx context.Context, next graphql.Resolver) graphql.Resolver {
+			directive0 := next
+
+			directive1 := func(ctx context.Context) (any, error) {
+				requires, err := ec.unmarshalNRole2githubᚗcomᚋmusterᚑcloudᚋmusterᚐRole(ctx, "VIEWER")
+				if err != nil {
+					var zeroVal *muster.ImageConnection
+					return zeroVal, err
+				}
+				if ec.Directives.Auth == nil {
+					var zeroVal *muster.ImageConnection
+					return zeroVal, errors.New("directive auth is not implemented")
+				}
+				return ec.Directives.Auth(ctx, nil, directive0, requires)
+			}
+
+			next = directive1
+			return next
+		},
+		func(ctx context.Context, selections ast.SelectionSet, v *muster.ImageConnection) graphql.Marshaler {
+			return ec.marshalOImageConnection2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐImageConnection(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Query_images(ctx context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "Query",
+		Field:      field,
+		IsMethod:   true,
+		IsResolver: true,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_ImageConnection(ctx, field)
+		},
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			err = ec.Recover(ctx, r)
+			ec.Error(ctx, err)
+		}
+	}()
+	ctx = graphql.WithFieldContext(ctx, fc)
+	if fc.Args, err = ec.field_Query_images_args(ctx, field.ArgumentMap(ec.Variables)); err != nil {
+		ec.Error(ctx, err)
+		return fc, err
+	}
+	return fc, nil
+}
+
 func (ec *executionContext) _Query_changes(ctx context.Context, field graphql.CollectedField) (ret graphql.Marshaler) {
 	return graphql.ResolveField(
 		ctx,
@@ -11578,6 +12584,84 @@ func (ec *executionContext) _ReleaseBrakePayload_revision(ctx context.Context, f
 }
 func (ec *executionContext) fieldContext_ReleaseBrakePayload_revision(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
 	return graphql.NewScalarFieldContext("ReleaseBrakePayload", field, false, false, "Int64")
+}
+
+func (ec *executionContext) _RemoveImagePayload_image(ctx context.Context, field graphql.CollectedField, obj *RemoveImagePayload) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_RemoveImagePayload_image(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Image, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *muster.Image) graphql.Marshaler {
+			return ec.marshalOImage2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐImage(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_RemoveImagePayload_image(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "RemoveImagePayload",
+		Field:      field,
+		IsMethod:   false,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_Image(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _RemoveImagePayload_usedBy(ctx context.Context, field graphql.CollectedField, obj *RemoveImagePayload) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_RemoveImagePayload_usedBy(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.UsedBy, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v int) graphql.Marshaler {
+			return ec.marshalNInt2int(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_RemoveImagePayload_usedBy(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("RemoveImagePayload", field, false, false, "Int")
+}
+
+func (ec *executionContext) _RemoveImagePayload_revision(ctx context.Context, field graphql.CollectedField, obj *RemoveImagePayload) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_RemoveImagePayload_revision(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Revision, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v int64) graphql.Marshaler {
+			return ec.marshalNInt642int64(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_RemoveImagePayload_revision(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("RemoveImagePayload", field, false, false, "Int64")
 }
 
 func (ec *executionContext) _RemoveNodePayload_node(ctx context.Context, field graphql.CollectedField, obj *RemoveNodePayload) (ret graphql.Marshaler) {
@@ -14547,6 +15631,48 @@ func UnmarshalReleaseBrakeInput(ctx context.Context, raw any) (ReleaseBrakeInput
 	return out, err
 }
 
+func (ec *executionContext) unmarshalInputRemoveImageInput(ctx context.Context, obj any) (RemoveImageInput, error) {
+	var it RemoveImageInput
+	if obj == nil {
+		return it, nil
+	}
+
+	asMap := map[string]any{}
+	for k, v := range obj.(map[string]any) {
+		asMap[k] = v
+	}
+
+	fieldsInOrder := [...]string{"name"}
+	for _, k := range fieldsInOrder {
+		v, ok := asMap[k]
+		if !ok {
+			continue
+		}
+		switch k {
+		case "name":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("name"))
+			data, err := ec.unmarshalNString2string(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Name = data
+		}
+	}
+	return it, nil
+}
+
+// UnmarshalRemoveImageInput unmarshals raw into the RemoveImageInput input type, using the
+// unmarshaler bound to ctx's request. Call it from a resolver to decode an input
+// object that was not passed as a field argument.
+//
+// ctx must come from a gqlgen request; outside one there is no unmarshaler to use
+// and the returned error says so.
+func UnmarshalRemoveImageInput(ctx context.Context, raw any) (RemoveImageInput, error) {
+	var out RemoveImageInput
+	err := graphql.UnmarshalNamedInputFromContext(ctx, "RemoveImageInput", raw, &out)
+	return out, err
+}
+
 func (ec *executionContext) unmarshalInputRemoveNodeInput(ctx context.Context, obj any) (RemoveNodeInput, error) {
 	var it RemoveNodeInput
 	if obj == nil {
@@ -14975,6 +16101,11 @@ func (ec *executionContext) _Assignment(ctx context.Context, sel ast.SelectionSe
 			if out.Values[i] == graphql.Null {
 				out.Invalids++
 			}
+		case "imageDigest":
+			out.Values[i] = ec._Assignment_imageDigest(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
 		case "command":
 			out.Values[i] = ec._Assignment_command(ctx, field, obj)
 			if out.Values[i] == graphql.Null {
@@ -15234,6 +16365,11 @@ func (ec *executionContext) _Change(ctx context.Context, sel ast.SelectionSet, o
 			}
 		case "condition":
 			out.Values[i] = ec._Change_condition(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		case "image":
+			out.Values[i] = ec._Change_image(ctx, field, obj)
 			if out.Values[i] == graphql.RequiredNull {
 				out.Invalids++
 			}
@@ -15812,6 +16948,160 @@ func (ec *executionContext) _HeartbeatPayload(ctx context.Context, sel ast.Selec
 	return out
 }
 
+var imageImplementors = []string{"Image"}
+
+func (ec *executionContext) _Image(ctx context.Context, sel ast.SelectionSet, obj *muster.Image) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, imageImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("Image")
+		case "name":
+			out.Values[i] = ec._Image_name(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "digest":
+			out.Values[i] = ec._Image_digest(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "size":
+			out.Values[i] = ec._Image_size(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "unpackedSize":
+			out.Values[i] = ec._Image_unpackedSize(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "entries":
+			out.Values[i] = ec._Image_entries(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "boot":
+			out.Values[i] = ec._Image_boot(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "source":
+			out.Values[i] = ec._Image_source(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "importedAt":
+			out.Values[i] = ec._Image_importedAt(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "revision":
+			out.Values[i] = ec._Image_revision(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
+var imageConnectionImplementors = []string{"ImageConnection"}
+
+func (ec *executionContext) _ImageConnection(ctx context.Context, sel ast.SelectionSet, obj *muster.ImageConnection) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, imageConnectionImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("ImageConnection")
+		case "edges":
+			out.Values[i] = ec._ImageConnection_edges(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "pageInfo":
+			out.Values[i] = ec._ImageConnection_pageInfo(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "totalCount":
+			out.Values[i] = ec._ImageConnection_totalCount(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
+var imageEdgeImplementors = []string{"ImageEdge"}
+
+func (ec *executionContext) _ImageEdge(ctx context.Context, sel ast.SelectionSet, obj *muster.ImageEdge) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, imageEdgeImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("ImageEdge")
+		case "cursor":
+			out.Values[i] = ec._ImageEdge_cursor(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "node":
+			out.Values[i] = ec._ImageEdge_node(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
 var instanceImplementors = []string{"Instance"}
 
 func (ec *executionContext) _Instance(ctx context.Context, sel ast.SelectionSet, obj *muster.Instance) graphql.Marshaler {
@@ -15856,6 +17146,11 @@ func (ec *executionContext) _Instance(ctx context.Context, sel ast.SelectionSet,
 			}
 		case "baseImage":
 			out.Values[i] = ec._Instance_baseImage(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "imageDigest":
+			out.Values[i] = ec._Instance_imageDigest(ctx, field, obj)
 			if out.Values[i] == graphql.Null {
 				atomic.AddUint32(&out.Invalids, 1)
 			}
@@ -16428,6 +17723,13 @@ func (ec *executionContext) _Mutation(ctx context.Context, sel ast.SelectionSet)
 			if out.Values[i] == graphql.RequiredNull {
 				out.Invalids++
 			}
+		case "removeImage":
+			out.Values[i] = ec.OperationContext.RootResolverMiddleware(innerCtx, func(ctx context.Context) (res graphql.Marshaler) {
+				return ec._Mutation_removeImage(ctx, field)
+			})
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
 		case "adoptInstance":
 			out.Values[i] = ec.OperationContext.RootResolverMiddleware(innerCtx, func(ctx context.Context) (res graphql.Marshaler) {
 				return ec._Mutation_adoptInstance(ctx, field)
@@ -16901,6 +18203,18 @@ func (ec *executionContext) _Query(ctx context.Context, sel ast.SelectionSet) gr
 				func(ctx context.Context) graphql.Marshaler {
 					return ec._Query_clusterHealth(ctx, field)
 				})
+		case "image":
+			out.ResolveRootConcurrently(innerCtx, ec.OperationContext, i,
+				true, false,
+				func(ctx context.Context) graphql.Marshaler {
+					return ec._Query_image(ctx, field)
+				})
+		case "images":
+			out.ResolveRootConcurrently(innerCtx, ec.OperationContext, i,
+				true, false,
+				func(ctx context.Context) graphql.Marshaler {
+					return ec._Query_images(ctx, field)
+				})
 		case "changes":
 			out.ResolveRootConcurrently(innerCtx, ec.OperationContext, i,
 				true, false,
@@ -17016,6 +18330,49 @@ func (ec *executionContext) _ReleaseBrakePayload(ctx context.Context, sel ast.Se
 			}
 		case "revision":
 			out.Values[i] = ec._ReleaseBrakePayload_revision(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
+var removeImagePayloadImplementors = []string{"RemoveImagePayload"}
+
+func (ec *executionContext) _RemoveImagePayload(ctx context.Context, sel ast.SelectionSet, obj *RemoveImagePayload) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, removeImagePayloadImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("RemoveImagePayload")
+		case "image":
+			out.Values[i] = ec._RemoveImagePayload_image(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		case "usedBy":
+			out.Values[i] = ec._RemoveImagePayload_usedBy(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "revision":
+			out.Values[i] = ec._RemoveImagePayload_revision(ctx, field, obj)
 			if out.Values[i] == graphql.Null {
 				out.Invalids++
 			}
@@ -18137,6 +19494,38 @@ func (ec *executionContext) marshalNID2string(ctx context.Context, sel ast.Selec
 	return res
 }
 
+func (ec *executionContext) marshalNImage2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐImage(ctx context.Context, sel ast.SelectionSet, v *muster.Image) graphql.Marshaler {
+	if v == nil {
+		graphql.AddInvalidNullError(ctx, "Image!")
+		return graphql.Null
+	}
+	return ec._Image(ctx, sel, v)
+}
+
+func (ec *executionContext) marshalNImageEdge2ᚕᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐImageEdgeᚄ(ctx context.Context, sel ast.SelectionSet, v []*muster.ImageEdge) graphql.Marshaler {
+	ret := graphql.MarshalSliceConcurrently(ctx, len(v), 0, false, func(ctx context.Context, i int) graphql.Marshaler {
+		fc := graphql.GetFieldContext(ctx)
+		fc.Result = &v[i]
+		return ec.marshalNImageEdge2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐImageEdge(ctx, sel, v[i])
+	})
+
+	for _, e := range ret {
+		if e == graphql.Null {
+			return graphql.Null
+		}
+	}
+
+	return ret
+}
+
+func (ec *executionContext) marshalNImageEdge2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐImageEdge(ctx context.Context, sel ast.SelectionSet, v *muster.ImageEdge) graphql.Marshaler {
+	if v == nil {
+		graphql.AddInvalidNullError(ctx, "ImageEdge!")
+		return graphql.Null
+	}
+	return ec._ImageEdge(ctx, sel, v)
+}
+
 func (ec *executionContext) marshalNInstance2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐInstance(ctx context.Context, sel ast.SelectionSet, v *muster.Instance) graphql.Marshaler {
 	if v == nil {
 		graphql.AddInvalidNullError(ctx, "Instance!")
@@ -18372,6 +19761,11 @@ func (ec *executionContext) unmarshalNRegisterNodeInput2githubᚗcomᚋmusterᚑ
 
 func (ec *executionContext) unmarshalNReleaseBrakeInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐReleaseBrakeInput(ctx context.Context, v any) (ReleaseBrakeInput, error) {
 	res, err := ec.unmarshalInputReleaseBrakeInput(ctx, v)
+	return res, graphql.ErrorOnPath(ctx, err)
+}
+
+func (ec *executionContext) unmarshalNRemoveImageInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐRemoveImageInput(ctx context.Context, v any) (RemoveImageInput, error) {
+	res, err := ec.unmarshalInputRemoveImageInput(ctx, v)
 	return res, graphql.ErrorOnPath(ctx, err)
 }
 
@@ -18930,6 +20324,20 @@ func (ec *executionContext) marshalOID2ᚖstring(ctx context.Context, sel ast.Se
 	return res
 }
 
+func (ec *executionContext) marshalOImage2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐImage(ctx context.Context, sel ast.SelectionSet, v *muster.Image) graphql.Marshaler {
+	if v == nil {
+		return graphql.Null
+	}
+	return ec._Image(ctx, sel, v)
+}
+
+func (ec *executionContext) marshalOImageConnection2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐImageConnection(ctx context.Context, sel ast.SelectionSet, v *muster.ImageConnection) graphql.Marshaler {
+	if v == nil {
+		return graphql.Null
+	}
+	return ec._ImageConnection(ctx, sel, v)
+}
+
 func (ec *executionContext) marshalOInstance2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐInstance(ctx context.Context, sel ast.SelectionSet, v *muster.Instance) graphql.Marshaler {
 	if v == nil {
 		return graphql.Null
@@ -19240,6 +20648,13 @@ func (ec *executionContext) marshalOReleaseBrakePayload2ᚖgithubᚗcomᚋmuster
 		return graphql.Null
 	}
 	return ec._ReleaseBrakePayload(ctx, sel, v)
+}
+
+func (ec *executionContext) marshalORemoveImagePayload2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐRemoveImagePayload(ctx context.Context, sel ast.SelectionSet, v *RemoveImagePayload) graphql.Marshaler {
+	if v == nil {
+		return graphql.Null
+	}
+	return ec._RemoveImagePayload(ctx, sel, v)
 }
 
 func (ec *executionContext) marshalORemoveNodePayload2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐRemoveNodePayload(ctx context.Context, sel ast.SelectionSet, v *RemoveNodePayload) graphql.Marshaler {

@@ -116,6 +116,22 @@ type ReleaseBrakePayload struct {
 	Revision int64 `json:"revision"`
 }
 
+// Which image to remove.
+type RemoveImageInput struct {
+	// The image's name.
+	Name string `json:"name"`
+}
+
+// The removed image.
+type RemoveImagePayload struct {
+	// The image as it was.
+	Image *muster.Image `json:"image,omitempty"`
+	// How many instances were launched from it and are not terminated; its archive is kept until there are none.
+	UsedBy int `json:"usedBy"`
+	// The revision of the commit.
+	Revision int64 `json:"revision"`
+}
+
 // Which node to remove.
 type RemoveNodeInput struct {
 	// The node's id or uid.

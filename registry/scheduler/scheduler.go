@@ -20,6 +20,7 @@ type Ask struct {
 	CPUPercent int // of one core
 	MemoryMB   int
 	Image      string
+	Digest     string     // of the image, when the server has it: any node can get it; empty: only a node that has it
 	Selector   muster.Map     // labels that the node has to have
 	Pinned     muster.NodeUID // only this node; empty: any
 	// HasAddress says that the instance has its address already, as one has that starts again.
@@ -56,8 +57,8 @@ func (o Options) Total(n *muster.Node) muster.Capacity {
 	return muster.Capacity{CPUPercent: int(float64(n.CPUCount) * 100 * factor), MemoryMB: n.MemoryMB}
 }
 
-// Place chooses the node with the most left after it; of equals, the one with
-// fewer instances, then the first. The candidates are walked a second time for
+// Place chooses the node with the most left after it, where one that has the image
+// counts as emptier than it is; of equals, the one with fewer instances, then the first. The candidates are walked a second time for
 // the reasons when nothing fits.
 func Place(ask Ask, candidates iter.Seq[Candidate], o Options) Verdict {
 	var best Candidate
@@ -107,7 +108,7 @@ func (o Options) refuse(ask Ask, c Candidate) string {
 		return "it is cordoned"
 	case !n.Labels.Matches(ask.Selector):
 		return "it lacks the labels that are asked for"
-	case !hasImage(n, ask.Image):
+	case ask.Digest == "" && !n.HasImage(ask.Image, ""):
 		return fmt.Sprintf("it lacks the image %q", ask.Image)
 	case !ask.HasAddress && c.FreeAddresses <= 0:
 		return "it has no free address"
@@ -122,19 +123,19 @@ func (o Options) refuse(ask Ask, c Candidate) string {
 	return ""
 }
 
-func hasImage(n *muster.Node, image string) bool {
-	for _, have := range n.Images {
-		if have == image {
-			return true
-		}
-	}
-	return false
-}
+// imageBonus is how much more another node must have left, as a share, before it
+// is taken though it would have to get the image first.
+const imageBonus = 0.2
 
-// score is the smaller of the shares of memory and CPU that are left after it.
+// score is the smaller of the shares of memory and CPU that are left after it,
+// and more for a node that has the image.
 func (o Options) score(ask Ask, c Candidate) float64 {
 	total := o.Total(c.Node)
 	memory := float64(total.MemoryMB-c.Used.MemoryMB-ask.MemoryMB) / float64(max(total.MemoryMB, 1))
 	cpu := float64(total.CPUPercent-c.Used.CPUPercent-ask.CPUPercent) / float64(max(total.CPUPercent, 1))
-	return min(memory, cpu)
+	score := min(memory, cpu)
+	if c.Node.HasImage(ask.Image, ask.Digest) {
+		score += imageBonus
+	}
+	return score
 }

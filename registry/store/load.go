@@ -22,6 +22,7 @@ func (s *Store) Load(ctx context.Context) (*muster.State, error) {
 			tx.Find(&state.Nodes).Error,
 			tx.Find(&state.Instances).Error,
 			tx.Find(&state.Conditions).Error,
+			tx.Find(&state.Images).Error,
 			tx.Find(&state.Requests).Error,
 		)
 		state.ClusterUID, state.Epoch, state.Term = c.ClusterUID, c.Epoch, c.Term

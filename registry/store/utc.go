@@ -52,6 +52,15 @@ func conditionInUTC(o *muster.Condition) *muster.Condition {
 	return &c
 }
 
+func imageInUTC(i *muster.Image) *muster.Image {
+	if i == nil {
+		return nil
+	}
+	c := *i
+	c.ImportedAt = c.ImportedAt.UTC()
+	return &c
+}
+
 func requestInUTC(r *muster.Request) *muster.Request {
 	c := *r
 	c.At = c.At.UTC()

@@ -33,6 +33,7 @@ func encode(b *muster.Batch) ([]*muster.Change, error) {
 		}
 		if row.Object == "" {
 			row.Node, row.Instance, row.Condition = nodeInUTC(row.Node), instanceInUTC(row.Instance), conditionInUTC(row.Condition)
+			row.Image = imageInUTC(row.Image)
 			if err := row.Encode(); err != nil {
 				return nil, err
 			}
@@ -57,6 +58,12 @@ func writeBatch(tx *gorm.DB, b *muster.Batch, changes []*muster.Change) error {
 		return err
 	}
 	if err := upsert(tx, "conditions", mapped(b.Conditions, conditionInUTC)); err != nil {
+		return err
+	}
+	if err := upsert(tx, "images", mapped(b.Images, imageInUTC)); err != nil {
+		return err
+	}
+	if err := remove(tx, "name", &muster.Image{}, b.DeletedImages); err != nil {
 		return err
 	}
 	if err := upsert(tx, "requests", mapped(b.Requests, requestInUTC)); err != nil {

@@ -73,6 +73,7 @@ CREATE TABLE instances (
     reserved         boolean  NOT NULL,
     desired_revision integer  NOT NULL,
     revision         integer  NOT NULL,
+    image_digest     text     NOT NULL,
     pinned_node      text     REFERENCES nodes (uid),
     env              text,
     output           text     NOT NULL
@@ -85,6 +86,18 @@ CREATE TABLE conditions (
     since    datetime NOT NULL,
     until    datetime,
     revision integer  NOT NULL
+) WITHOUT ROWID;
+
+CREATE TABLE images (
+    name          text PRIMARY KEY,
+    digest        text     NOT NULL,
+    size          integer  NOT NULL,
+    unpacked_size integer  NOT NULL,
+    entries       integer  NOT NULL,
+    boot          boolean  NOT NULL,
+    source        text     NOT NULL,
+    imported_at   datetime NOT NULL,
+    revision      integer  NOT NULL
 ) WITHOUT ROWID;
 
 CREATE TABLE changes (

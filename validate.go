@@ -218,7 +218,7 @@ func checkImages(images []string) error {
 		return InvalidField("images", "there are %d, at most %d are allowed", len(images), MaxImages)
 	}
 	for _, image := range images {
-		if err := CheckName("images", image); err != nil {
+		if err := checkImageRef("images", image); err != nil {
 			return err
 		}
 	}

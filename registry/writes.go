@@ -15,6 +15,7 @@ type step struct {
 	node      *muster.Node
 	instance  *muster.Instance
 	condition *muster.Condition
+	image     *muster.Image
 	request   *muster.Request
 	reason    string
 	// desired says that the instance's node has something to do about it.
@@ -52,6 +53,16 @@ func (w *Writes) Forget(i *muster.Instance, reason string) {
 // Condition puts a condition of the cluster.
 func (w *Writes) Condition(c *muster.Condition) {
 	w.steps = append(w.steps, step{condition: c, reason: c.Reason})
+}
+
+// Image puts an image: one that the caller made and does not touch again.
+func (w *Writes) Image(i *muster.Image, reason string) {
+	w.steps = append(w.steps, step{image: i, reason: reason})
+}
+
+// ForgetImage ends the record of an image.
+func (w *Writes) ForgetImage(i *muster.Image, reason string) {
+	w.steps = append(w.steps, step{image: i, reason: reason, deleted: true})
 }
 
 // ForgetNode ends the record of a hidden node that nothing refers to.

@@ -5,7 +5,8 @@
 // starts systemd-nspawn in the machine's cgroup, reads the limits back, says when the payload
 // runs, and writes down how it ended. It outlives the agent. In the state directory:
 //
-//	machines/NAME/  machine.json (what to run), state.json (what runs), exit.json (how it ended), console.log
+//	machines/NAME/  machine.json (what to run), state.json (what runs), exit.json (how it ended), console.log (with
+//	                a hole where its beginning was; console.json says how far)
 //	locks/NAME      held by whoever works on the machine: the launching agent, then the supervisor
 //	disks/NAME/     what the machine's payloads wrote; kept between generations
 //

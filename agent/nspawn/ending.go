@@ -56,7 +56,7 @@ func (m machine) judge(res result, oom bool) ending {
 // of it but files. Whoever calls it has the lock.
 func (m machine) finish(r record, res result) error {
 	killed := r.Group.Kill()
-	_, _ = m.bound() // a payload that has no console has nothing to cut
+	_ = m.bound() // a payload that has no console has nothing to cut
 	written := m.setEnding(m.judge(res, r.Group.OutOfMemory()))
 	return errors.Join(killed, written, m.release(r))
 }

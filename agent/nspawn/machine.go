@@ -92,15 +92,18 @@ func (m machine) write(name string, from any) error {
 }
 
 // setProgress replaces state.json as a whole, but not durably: what it says ends with the host's power.
-func (m machine) setProgress(p progress) error {
-	text, err := json.Marshal(p)
+func (m machine) setProgress(p progress) error { return m.replace("state.json", p) }
+
+// replace replaces a file as a whole, but not durably.
+func (m machine) replace(name string, from any) error {
+	text, err := json.Marshal(from)
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(m.path("state.json.new"), text, 0o600); err != nil {
+	if err := os.WriteFile(m.path(name+".new"), text, 0o600); err != nil {
 		return err
 	}
-	return os.Rename(m.path("state.json.new"), m.path("state.json"))
+	return os.Rename(m.path(name+".new"), m.path(name))
 }
 
 // tryLock takes the machine's lock, nil when somebody has it. The lock is the open file's: it is

@@ -31,7 +31,7 @@ type Options struct {
 	Logger       *slog.Logger  // default: none
 }
 
-// Driver runs machines with systemd-nspawn. It implements driver.Driver and driver.Images.
+// Driver runs machines with systemd-nspawn. It implements driver.Driver, driver.Images and driver.Logs.
 type Driver struct {
 	opts    Options
 	images  *image.Store

@@ -10,31 +10,12 @@ import (
 	"strings"
 	"testing"
 	"time"
-	"unicode/utf8"
 
 	"github.com/muster-cloud/muster"
 	"github.com/muster-cloud/muster/agent/driver"
 	"github.com/muster-cloud/muster/agent/image"
 	"github.com/muster-cloud/muster/agent/nspawn"
 )
-
-// TestPayload_ConsoleIsBounded has a payload write much more than is kept.
-func TestPayload_ConsoleIsBounded(t *testing.T) {
-	h := newHost(t)
-	d := h.open()
-	spec := h.spec("a", "yes 0123456789abcdef | head -c 8000000; sleep 3; printf 'the \\377 end\\n'")
-	if _, err := d.Launch(t.Context(), spec); err != nil {
-		t.Fatal(err)
-	}
-	m := await(t, d, spec.Machine, exited)
-	if size := len(h.console(spec.Machine)); size > 1<<20 {
-		t.Errorf("the console log has %d bytes after 8 MB were written, want 1 MiB at most", size)
-	}
-	if len(m.Output) > driver.OutputLimit || !utf8.ValidString(m.Output) || !strings.HasSuffix(m.Output, "the \uFFFD end\n") {
-		t.Errorf("the output has %d bytes and ends with %q", len(m.Output), m.Output[max(0, len(m.Output)-40):])
-	}
-	remove(t, d)
-}
 
 // TestPayload_EnvironmentIsSecret looks for a value where everybody on the host can.
 func TestPayload_EnvironmentIsSecret(t *testing.T) {

@@ -183,8 +183,7 @@ func (s *supervisor) conclude() {
 func (s *supervisor) loop(signals <-chan os.Signal, notices <-chan notice) error {
 	timeout := time.NewTimer(s.record.StartTimeout)
 	defer timeout.Stop()
-	console := time.NewTimer(0)
-	defer console.Stop()
+	defer s.keepBound()()
 	settle := time.NewTicker(500 * time.Microsecond)
 	defer settle.Stop()
 	for {
@@ -207,20 +206,9 @@ func (s *supervisor) loop(signals <-chan os.Signal, notices <-chan notice) error
 			}
 		case <-timeout.C:
 			err = fmt.Errorf("it did not run within %s", s.record.StartTimeout)
-		case <-console.C:
-			console.Reset(s.rotate())
 		}
 		if err != nil {
 			return err
 		}
 	}
-}
-
-// rotate bounds the console log and returns when to look again: soon while it grows fast.
-func (s *supervisor) rotate() time.Duration {
-	size, err := s.bound()
-	if err == nil && size > consoleKeep {
-		return 50 * time.Millisecond
-	}
-	return time.Second
 }

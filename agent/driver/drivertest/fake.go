@@ -12,7 +12,7 @@ import (
 	"github.com/muster-cloud/muster/agent/driver"
 )
 
-// Fake is a driver in memory; it implements driver.Images too.
+// Fake is a driver in memory; it implements driver.Images and driver.Logs too.
 type Fake struct {
 	host *Host
 }
@@ -67,6 +67,7 @@ func (f *Fake) Relaunch(ctx context.Context, name string) (driver.Status, error)
 		return driver.Status{}, fmt.Errorf("%w and runs: %s", driver.ErrExists, name)
 	}
 	m := newMachine(before.status.Spec, before.process.Disk)
+	m.process.output.WriteString(before.process.Output()) // its console goes on
 	h.machines[name] = m
 	h.mu.Unlock()
 	defer close(m.launched)

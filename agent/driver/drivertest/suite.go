@@ -54,6 +54,7 @@ func cases() []suiteCase {
 		{"an image that is missing", (*suite).missingImage},
 		{"a command that is missing", (*suite).missingCommand},
 		{"a specification that is wrong", (*suite).wrongSpec},
+		{"logs", (*suite).logs},
 		{"launched twice", (*suite).duplicate},
 		{"a generation takes over the disk", (*suite).takeOver},
 		{"launched again on its own disk", (*suite).relaunch},

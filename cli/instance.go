@@ -67,28 +67,23 @@ func (a *app) verbCommand(v verb) *cobra.Command {
 }
 
 func (a *app) instanceListCommand() *cobra.Command {
-	var status []string
-	var labels map[string]string
-	var node, kind, name string
+	which, watch := instanceNarrowing(), false
 	c := &cobra.Command{
-		Use: "list", Short: "List instances", Args: exactly(0, "no arguments"),
+		Use: "list", Short: "List instances", Long: "List instances, oldest first." + listLong, Args: exactly(0, "no arguments"),
+		Example: "  muster instance list --filter status=RUNNING,label.app=web\n  muster instance list --node web-1 --watch",
 		RunE: func(c *cobra.Command, _ []string) error {
-			filter := &muster.InstanceFilter{Labels: labels, NodeID: given(node), Name: given(name)}
-			for _, word := range status {
-				filter.Status = append(filter.Status, muster.InstanceStatus(strings.ToUpper(word)))
+			filter, err := which.filter()
+			if err != nil {
+				return err
 			}
-			if kind != "" {
-				t := muster.InstanceType(strings.ToUpper(kind))
-				filter.Type = &t
+			if watch {
+				return a.followInstances(c.Context(), filter)
 			}
 			return a.listInstances(c.Context(), filter)
 		},
 	}
-	c.Flags().StringSliceVar(&status, "status", nil, "only in this `STATUS`; may be repeated")
-	c.Flags().StringVar(&node, "node", "", "only on this `NODE`, by id or uid")
-	c.Flags().StringVar(&kind, "type", "", "only of this `TYPE`")
-	c.Flags().StringVar(&name, "name", "", "only of this `NAME`")
-	c.Flags().StringToStringVar(&labels, "label", nil, "only with the label `KEY=VALUE`; may be repeated")
+	which.declare(c.Flags())
+	watchFlag(c.Flags(), &watch)
 	return c
 }
 
@@ -114,17 +109,40 @@ func (a *app) listInstances(ctx context.Context, filter *muster.InstanceFilter) 
 	return a.write(instances, func(w io.Writer) { a.printInstances(w, instances) })
 }
 
+func (a *app) followInstances(ctx context.Context, filter *muster.InstanceFilter) error {
+	return a.follow(ctx, following{
+		table: a.instanceTable(),
+		watch: func(c *client.Client, o client.WatchOptions, each func(client.Event) error) error {
+			return c.WatchInstances(ctx, filter, o, each)
+		},
+		row: func(t *table, e client.Event) {
+			if e.Instance != nil {
+				addInstance(t, e.Instance, gone(e))
+			}
+		},
+	})
+}
+
 func (a *app) printInstances(w io.Writer, instances []*client.Instance) {
-	t := &table{paint: a.painter()}
-	t.add("ID", "NAME", "STATUS", "TYPE", "NODE", "ADDR", "IMAGE", "AGE", "REASON")
-	now := time.Now()
+	t := a.instanceTable()
 	for _, i := range instances {
-		t.add(
-			string(i.ID), i.Name, string(i.Status), string(i.Type), nodeOf(i), i.Addr,
-			i.BaseImage, ago(now, i.CreatedAt), i.StatusReason,
-		)
+		addInstance(t, i, "")
 	}
 	t.print(w)
+}
+
+func (a *app) instanceTable() *table {
+	t := &table{paint: a.painter(), whole: []int{0, 5}}
+	t.add("ID", "NAME", "STATUS", "TYPE", "NODE", "ADDR", "IMAGE", "AGE", "REASON")
+	return t
+}
+
+// addInstance adds an instance's row; note follows its status.
+func addInstance(t *table, i *client.Instance, note string) {
+	t.add(
+		string(i.ID), i.Name, string(i.Status)+note, string(i.Type), nodeOf(i), i.Addr,
+		i.BaseImage, ago(time.Now(), i.CreatedAt), i.StatusReason,
+	)
 }
 
 func nodeOf(i *client.Instance) string {

@@ -20,20 +20,23 @@ func (a *app) nodeCommand() *cobra.Command {
 }
 
 func (a *app) nodeListCommand() *cobra.Command {
-	var status []string
-	var labels map[string]string
+	which, watch := nodeNarrowing(), false
 	c := &cobra.Command{
-		Use: "list", Short: "List nodes", Args: exactly(0, "no arguments"),
+		Use: "list", Short: "List nodes", Long: "List nodes, in order of their ids." + listLong, Args: exactly(0, "no arguments"),
+		Example: "  muster node list --filter status=UNHEALTHY,label.zone=a\n  muster node list --watch",
 		RunE: func(c *cobra.Command, _ []string) error {
-			filter := &muster.NodeFilter{Labels: labels}
-			for _, word := range status {
-				filter.Status = append(filter.Status, muster.NodeStatus(strings.ToUpper(word)))
+			filter, err := which.filter()
+			if err != nil {
+				return err
+			}
+			if watch {
+				return a.followNodes(c.Context(), filter)
 			}
 			return a.listNodes(c.Context(), filter)
 		},
 	}
-	c.Flags().StringSliceVar(&status, "status", nil, "only in this `STATUS`; may be repeated")
-	c.Flags().StringToStringVar(&labels, "label", nil, "only with the label `KEY=VALUE`; may be repeated")
+	which.declare(c.Flags())
+	watchFlag(c.Flags(), &watch)
 	return c
 }
 
@@ -51,18 +54,41 @@ func (a *app) listNodes(ctx context.Context, filter *muster.NodeFilter) error {
 	return a.write(nodes, func(w io.Writer) { a.printNodes(w, nodes) })
 }
 
+func (a *app) followNodes(ctx context.Context, filter *muster.NodeFilter) error {
+	return a.follow(ctx, following{
+		table: a.nodeTable(),
+		watch: func(c *client.Client, o client.WatchOptions, each func(client.Event) error) error {
+			return c.WatchNodes(ctx, filter, o, each)
+		},
+		row: func(t *table, e client.Event) {
+			if e.Node != nil {
+				addNode(t, e.Node, gone(e))
+			}
+		},
+	})
+}
+
 func (a *app) printNodes(w io.Writer, nodes []*client.Node) {
-	t := &table{paint: a.painter()}
-	t.add("ID", "STATUS", "ADDR", "INSTANCES", "CPU FREE", "MEMORY FREE", "IMAGES", "LAST SEEN")
-	now := time.Now()
+	t := a.nodeTable()
 	for _, n := range nodes {
-		t.add(
-			string(n.ID), nodeStatus(n), n.Addr, strconv.Itoa(n.Allocated.Instances),
-			fmt.Sprintf("%d%%", n.Free.CPUPercent), fmt.Sprintf("%d MiB", n.Free.MemoryMB),
-			strings.Join(n.Images, " "), since(now, n.LastSeen),
-		)
+		addNode(t, n, "")
 	}
 	t.print(w)
+}
+
+func (a *app) nodeTable() *table {
+	t := &table{paint: a.painter(), whole: []int{0, 2}}
+	t.add("ID", "STATUS", "ADDR", "INSTANCES", "CPU FREE", "MEMORY FREE", "IMAGES", "LAST SEEN")
+	return t
+}
+
+// addNode adds a node's row; note follows its status.
+func addNode(t *table, n *client.Node, note string) {
+	t.add(
+		string(n.ID), nodeStatus(n)+note, n.Addr, strconv.Itoa(n.Allocated.Instances),
+		fmt.Sprintf("%d%%", n.Free.CPUPercent), fmt.Sprintf("%d MiB", n.Free.MemoryMB),
+		strings.Join(n.Images, " "), since(time.Now(), n.LastSeen),
+	)
 }
 
 // nodeStatus is the status, and whether it is cordoned or drained.

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 	"unicode"
-	"unicode/utf8"
 
 	"github.com/goccy/go-yaml"
 	"golang.org/x/sys/unix"
@@ -73,50 +72,6 @@ func writeYAML(w io.Writer, value any) error {
 	return err
 }
 
-// table is rows below a header, aligned in columns.
-type table struct {
-	rows  [][]string
-	paint func(cell string) string // of a cell below the header; nil leaves it plain
-}
-
-func (t *table) add(cells ...string) {
-	row := make([]string, len(cells))
-	for i, cell := range cells {
-		row[i] = oneLine(cell)
-		if row[i] == "" {
-			row[i] = "-"
-		}
-	}
-	t.rows = append(t.rows, row)
-}
-
-// print writes the rows; colour is laid on after the widths are known.
-func (t *table) print(w io.Writer) {
-	var widths []int
-	for _, row := range t.rows {
-		for i, cell := range row {
-			if i == len(widths) {
-				widths = append(widths, 0)
-			}
-			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
-		}
-	}
-	for n, row := range t.rows {
-		var b strings.Builder
-		for i, cell := range row {
-			shown := cell
-			if n > 0 && t.paint != nil {
-				shown = t.paint(cell)
-			}
-			b.WriteString(shown)
-			if i < len(row)-1 {
-				b.WriteString(strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell)+3))
-			}
-		}
-		_, _ = fmt.Fprintln(w, b.String())
-	}
-}
-
 // fields prints the fields of one object, a line each; those without a value are left out.
 func fields(w io.Writer, paint func(string) string, pairs ...string) {
 	width := 0
@@ -130,16 +85,21 @@ func fields(w io.Writer, paint func(string) string, pairs ...string) {
 	}
 }
 
-// paint colours a status word; other text comes back as it is.
+// paint colours a status word, also one with more in brackets behind it; other
+// text comes back as it is.
 func paint(cell string) string {
 	const green, yellow, red, plain = "\x1b[32m", "\x1b[33m", "\x1b[31m", "\x1b[0m"
-	switch cell {
-	case "HEALTHY", "RUNNING", "CLEAR":
-		return green + cell + plain
-	case "PENDING", "PROVISIONING", "STOPPING", "TERMINATING", "DEGRADED", "HOLDS":
-		return yellow + cell + plain
-	case "UNHEALTHY", "FAILED", "LOST", "UNKNOWN", "PRUNED", "REMOVED":
-		return red + cell + plain
+	word, more := cell, ""
+	if at := strings.Index(cell, " ("); at > 0 {
+		word, more = cell[:at], cell[at:]
+	}
+	switch word {
+	case "HEALTHY", "RUNNING", "CLEAR", "OK":
+		return green + word + plain + more
+	case "PENDING", "PROVISIONING", "STOPPING", "TERMINATING", "DEGRADED", "HOLDS", "WARN":
+		return yellow + word + plain + more
+	case "UNHEALTHY", "FAILED", "LOST", "UNKNOWN", "PRUNED", "REMOVED", "FAIL":
+		return red + word + plain + more
 	}
 	return cell
 }

@@ -78,19 +78,7 @@ func (a *app) watch(ctx context.Context, filter *muster.HealthFilter, o client.W
 	if err != nil {
 		return err
 	}
-	lost := false
-	o.OnDisconnect = func(err error, pause time.Duration) {
-		if !lost {
-			a.say("no connection (%s); trying again until there is one", oneLine(err.Error()))
-		}
-		lost = true
-	}
-	o.OnConnect = func() {
-		if lost {
-			a.say("connected")
-		}
-		lost = false
-	}
+	a.tellOfLoss(&o)
 	last := o.Since
 	err = api.WatchHealth(ctx, filter, o, func(e client.Event) error {
 		if e.Cursor != "" {
@@ -105,6 +93,24 @@ func (a *app) watch(ctx context.Context, filter *muster.HealthFilter, o client.W
 		return nil
 	}
 	return err
+}
+
+// tellOfLoss has a watch say when its connection is lost, once, and when it is
+// there again.
+func (a *app) tellOfLoss(o *client.WatchOptions) {
+	lost := false
+	o.OnDisconnect = func(err error, pause time.Duration) {
+		if !lost {
+			a.say("no connection (%s); trying again until there is one", oneLine(err.Error()))
+		}
+		lost = true
+	}
+	o.OnConnect = func() {
+		if lost {
+			a.say("connected")
+		}
+		lost = false
+	}
 }
 
 // say tells a person something beside the results.

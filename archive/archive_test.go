@@ -361,7 +361,6 @@ func TestUnpacksWhatTarMakes(t *testing.T) {
 		"gnu":    {"--format=gnu"},
 		"pax":    {"--format=pax", "--xattrs", "--xattrs-include=*"},
 		"gzip":   {"--gzip"},
-		"zstd":   {"--zstd"},
 		"sparse": {"--sparse"},
 	} {
 		t.Run(name, func(t *testing.T) {

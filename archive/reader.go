@@ -83,7 +83,7 @@ func damaged(err error) error {
 		return refused
 	}
 	if errors.Is(err, io.ErrUnexpectedEOF) {
-		return &Refused{Why: "ends in the middle: get the whole of it"}
+		return &Refused{Why: "ends in the middle, or is no tar file: get the whole of it"}
 	}
 	return &Refused{Why: fmt.Sprintf("is damaged, or no tar file: %v", err)}
 }

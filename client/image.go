@@ -2,13 +2,18 @@ package client
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"iter"
 	"net/http"
 	"net/url"
 	"strconv"
+	"sync"
 
 	"github.com/Khan/genqlient/graphql"
 
@@ -81,17 +86,19 @@ func (c *Client) RemoveImage(ctx context.Context, name string) (*RemovedImage, e
 func (c *Client) ImportImage(ctx context.Context, name, source string, body io.Reader) (*Image, error) {
 	at := c.beside("images", name)
 	at.RawQuery = url.Values{"source": {source}}.Encode()
-	noted := &noting{from: body}
+	noted := &noting{from: body, sum: sha256.New(), trailer: http.Header{contentDigest: nil}}
 	request, err := http.NewRequestWithContext(ctx, http.MethodPut, at.String(), noted)
 	if err != nil {
 		return nil, muster.InvalidField("name", "%q cannot be one: %v", name, err)
 	}
 	request.Header.Set("Content-Type", "application/octet-stream")
+	request.Trailer = noted.trailer
 	response, err := c.send(request)
-	if noted.err != nil {
-		return nil, noted.err // not what the transport makes of it
-	}
 	if err != nil {
+		_, refused := errors.AsType[*graphql.HTTPError](err)
+		if own := noted.failure(); own != nil && !refused {
+			return nil, own // not what the transport makes of it
+		}
 		return nil, c.fromCall(err)
 	}
 	defer response.Body.Close()
@@ -102,18 +109,37 @@ func (c *Client) ImportImage(ctx context.Context, name, source string, body io.R
 	return image, nil
 }
 
-// noting remembers why reading failed.
+// contentDigest tells what was sent (RFC 9530), so that it can be compared with what came.
+const contentDigest = "Content-Digest"
+
+// noting remembers why reading failed, and in the end puts the digest into the trailer.
 type noting struct {
-	from io.Reader
-	err  error
+	from    io.Reader
+	sum     hash.Hash
+	trailer http.Header
+
+	mu  sync.Mutex // an answer can come while the body is still read
+	err error
 }
 
 func (n *noting) Read(p []byte) (int, error) {
 	read, err := n.from.Read(p)
-	if err != nil && err != io.EOF { //nolint:errorlint // io.Reader's own contract
+	n.sum.Write(p[:read])
+	switch {
+	case err == io.EOF: //nolint:errorlint // io.Reader's own contract
+		n.trailer.Set(contentDigest, "sha-256=:"+base64.StdEncoding.EncodeToString(n.sum.Sum(nil))+":")
+	case err != nil:
+		n.mu.Lock()
 		n.err = err
+		n.mu.Unlock()
 	}
 	return read, err
+}
+
+func (n *noting) failure() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.err
 }
 
 // OpenImage reads the archive of a digest from an offset on, and tells its whole size. The caller closes

@@ -8,6 +8,7 @@ import (
 const landingText = `muster %s: the registry of a small cloud
 
   /graphql      the API: queries and mutations by POST, subscriptions by WebSocket
+  /images/      their archives: PUT /images/NAME
   /playground/  try it in the browser
   /healthz      whether this process lives
   /readyz       whether it can take requests

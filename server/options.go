@@ -6,8 +6,10 @@ import (
 	"time"
 
 	"github.com/muster-cloud/muster"
+	"github.com/muster-cloud/muster/archive"
 	"github.com/muster-cloud/muster/graph/transport"
 	"github.com/muster-cloud/muster/registry"
+	"github.com/muster-cloud/muster/registry/images"
 	"github.com/muster-cloud/muster/registry/liveness"
 	"github.com/muster-cloud/muster/registry/scheduler"
 )
@@ -46,6 +48,9 @@ type Options struct {
 	RequestTTL    time.Duration // how long a requestId is remembered; 24 h
 	TerminatedTTL time.Duration // how long a terminated instance is shown; 1 h
 	FlushInterval time.Duration // how often is stored when nodes were last seen, and the log compacted; 1 min
+
+	Images       archive.Limits // of images that are imported; each as archive.Limits says
+	ImageReserve int64          // bytes that an import leaves free on the disk; 256 MiB
 
 	Limits        transport.Limits // of GraphQL; each as transport.Limits says
 	OperationTime time.Duration    // how long an operation of GraphQL may take; 30 s
@@ -97,6 +102,8 @@ func (o Options) withDefaults() Options {
 	orNumber(&o.FlushInterval, registry.DefaultFlushInterval)
 	orNumber(&o.OperationTime, 30*time.Second)
 	orNumber(&o.PingInterval, 20*time.Second)
+	orNumber(&o.ImageReserve, images.DefaultReserve)
+	o.Images = o.Images.WithDefaults()
 	o.Limits = o.Limits.WithDefaults()
 	if !o.InstanceNetwork.IsValid() {
 		o.InstanceNetwork = netip.MustParsePrefix(registry.DefaultInstanceNetwork)
@@ -116,7 +123,7 @@ func orString(field *string, value string) {
 	}
 }
 
-func orNumber[N int | float64 | time.Duration](field *N, value N) {
+func orNumber[N int | int64 | float64 | time.Duration](field *N, value N) {
 	if *field == 0 {
 		*field = value
 	}
@@ -164,6 +171,11 @@ func (o Options) numbers() []number {
 		{"flush-interval", o.FlushInterval.Seconds()},
 		{"operation-time", o.OperationTime.Seconds()},
 		{"ping-interval", o.PingInterval.Seconds()},
+		{"max-image-upload", float64(o.Images.Upload)},
+		{"max-image-size", float64(o.Images.Unpacked)},
+		{"max-image-entries", float64(o.Images.Entries)},
+		{"max-image-ratio", float64(o.Images.Ratio)},
+		{"image-reserve", float64(o.ImageReserve)},
 		{"max-body", float64(o.Limits.Body)},
 		{"max-agent-body", float64(o.Limits.AgentBody)},
 		{"max-tokens", float64(o.Limits.Tokens)},

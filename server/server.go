@@ -15,6 +15,7 @@ import (
 
 	"github.com/muster-cloud/muster/graph/transport"
 	"github.com/muster-cloud/muster/registry"
+	"github.com/muster-cloud/muster/registry/images"
 	"github.com/muster-cloud/muster/registry/store"
 	"github.com/muster-cloud/muster/registry/watch"
 )
@@ -38,6 +39,7 @@ type Server struct {
 	store     *store.Store
 	hub       *watch.Hub
 	registry  *registry.Registry
+	images    *images.Store
 	transport *transport.Handler
 	agents    *agents
 	http      *http.Server
@@ -81,6 +83,9 @@ func (s *Server) assemble(ctx context.Context) (err error) {
 	if s.store, err = store.Open(ctx, store.Options{Dir: o.DataDir, Logger: s.log}); err != nil {
 		return err
 	}
+	if err := s.openImages(); err != nil {
+		return err
+	}
 	s.hub = watch.New(s.store, watch.Options{})
 	rules := o.registry()
 	rules.Probe = s.heard(newProbe(s.Addr()))
@@ -110,6 +115,8 @@ func (s *Server) routes() http.Handler {
 	mux.Handle("/graphql", s.transport)
 	mux.Handle("/playground", toPlayground())
 	mux.Handle("/playground/", playground())
+	mux.Handle("PUT /images/{name}", s.putImage())
+	mux.Handle("GET /images/blobs/{digest}", s.getImage())
 	mux.Handle("GET /healthz", healthz())
 	mux.Handle("GET /readyz", readyz(s.ready))
 	mux.Handle("GET /metrics", s.metrics())
@@ -134,6 +141,7 @@ func (s *Server) Run(ctx context.Context) error {
 	defer stopRegistry()
 	group.Go(func() error { return s.registry.Run(background) })
 	s.registry.Listening()
+	group.Go(func() error { return s.sweepImages(background) })
 	group.Go(s.serve)
 	group.Go(func() error {
 		defer stopRegistry()

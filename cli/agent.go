@@ -11,6 +11,7 @@ import (
 
 	"github.com/muster-cloud/muster"
 	"github.com/muster-cloud/muster/agent"
+	"github.com/muster-cloud/muster/agent/nspawn"
 	"github.com/muster-cloud/muster/client"
 )
 
@@ -21,7 +22,7 @@ agent adopts them. It needs root.`
 // agentFlags are the settings of an agent.
 type agentFlags struct {
 	id, listen, advertise, stateDir, cgroupPrefix string
-	role                                          string
+	role, launcher                                string
 	advertisePort, cpus, memory                   int
 	labels                                        map[string]string
 }
@@ -65,7 +66,8 @@ func nodeFlags(f *pflag.FlagSet, flags *agentFlags) {
 	f.IntVar(&flags.cpus, "cpus", 0, "CPUs for instances; 0: those of this machine")
 	f.IntVar(&flags.memory, "memory", 0, "`MIB` of memory for instances; 0: this machine's less a tenth")
 	f.StringToStringVar(&flags.labels, "label", nil, "labels `KEY=VALUE` of this node, separated by commas")
-	f.StringVar(&flags.cgroupPrefix, "cgroup-prefix", "muster", "`NAME` of the cgroup that the instances' cgroups are in")
+	f.StringVar(&flags.launcher, "launcher", string(nspawn.Auto), "`WHO` starts instances: systemd, as units; direct, the agent itself; auto: systemd where it runs this machine")
+	f.StringVar(&flags.cgroupPrefix, "cgroup-prefix", "muster", "`NAME` of the cgroup, or systemd's slice, that the instances' cgroups are in")
 }
 
 // run is an agent at work until ctx ends.

@@ -1,6 +1,7 @@
 package nspawn
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -23,8 +24,8 @@ const (
 
 // claim puts a machine down when neither it nor a live one of its disk is there. It returns
 // its lock, and the machine whose disk it takes over, if any.
-func (d *Driver) claim(spec driver.Spec, img image.Image) (*os.File, *driver.Status, error) {
-	r, err := d.plan(spec, img)
+func (d *Driver) claim(ctx context.Context, spec driver.Spec, img image.Image) (*os.File, *driver.Status, error) {
+	r, err := d.plan(ctx, spec, img)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -49,7 +50,7 @@ func (d *Driver) claim(spec driver.Spec, img image.Image) (*os.File, *driver.Sta
 }
 
 // plan returns what to write down of a launch.
-func (d *Driver) plan(spec driver.Spec, img image.Image) (record, error) {
+func (d *Driver) plan(ctx context.Context, spec driver.Spec, img image.Image) (record, error) {
 	boot, err := hostBoot()
 	if err != nil {
 		return record{}, err
@@ -69,7 +70,7 @@ func (d *Driver) plan(spec driver.Spec, img image.Image) (record, error) {
 			r.StartTimeout = 2 * time.Minute
 		}
 	}
-	return r, d.launch.place(&r)
+	return r, d.launcher(ctx).place(ctx, &r)
 }
 
 // put makes a machine's disk, lock and directory. The directory appears whole, and last.
@@ -133,7 +134,9 @@ func (d *Driver) discardLocked(m machine, r record) (trash []string, err error) 
 		if err := d.network.Clear(); err != nil {
 			return nil, err
 		}
-		d.launch.clear(r)
+		if r.Unit == "" { // a slice is the host's
+			direct{opts: d.opts}.clear(r)
+		}
 	}
 	paths := []string{m.dir()}
 	if r.Disk != "" && !slices.ContainsFunc(others, func(s driver.Status) bool { return s.Spec.Disk == r.Spec.Disk }) {

@@ -32,7 +32,7 @@ func payload(spec driver.Spec, img image.Image) (command []string, boot bool) {
 // arguments returns systemd-nspawn's command line.
 func (r record) arguments(root string) []string {
 	args := []string{
-		"--quiet", "--keep-unit", "--register=no",
+		"--quiet", "--keep-unit", fmt.Sprintf("--register=%t", r.Register),
 		"--directory=" + root, "--machine=" + r.Spec.Machine,
 		"--hostname=" + strings.ReplaceAll(r.Spec.Hostname, "_", "-"), // a host name has no underscores
 		"--link-journal=no", "--resolv-conf=off", "--timezone=off",

@@ -15,7 +15,9 @@
 //
 // Guarantees: what driver.Driver says; limits hold before the payload counts as running; a launch writes
 // a few kilobytes, however large the image is; nothing of a machine but its files survives it.
-// Where systemd runs the agent as a unit, that needs Delegate=yes and KillMode=process: machines are in its cgroup.
+// Where systemd runs the host, each machine is a transient unit with the supervisor as its main process, and systemd sets the limits.
+// Elsewhere the agent makes the cgroups, below its own. The record of a machine says which, so that either finds the other's machines.
+// A unit whose supervisor is killed is ended by systemd; a machine that was launched directly goes on and gets a new one.
 //
 // NOT guaranteed: a bound on what a payload writes to its disk, name resolution inside,
 // and user namespaces: root inside is root outside, without the capabilities that systemd-nspawn drops.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"syscall"
 	"time"
 
@@ -63,11 +64,22 @@ func (m machine) finish(r record, res result) error {
 
 // release removes what a machine has outside of the state directory. It is complete and idempotent.
 func (m machine) release(r record) error {
-	errs := []error{m.unmount(), r.Group.Remove()}
+	errs := []error{m.unmount(), r.removeGroup()}
 	if r.Spec.Addr != "" {
 		errs = append(errs, network.New(m.state).Delete(m.name))
 	}
 	return errors.Join(errs...)
+}
+
+// removeGroup removes the machine's group. That of a unit is systemd's to remove when its last process,
+// which the caller may be, has ended.
+func (r record) removeGroup() error {
+	if r.Unit != "" {
+		if members, err := r.Group.Processes(); err != nil || slices.Contains(members, os.Getpid()) {
+			return err
+		}
+	}
+	return r.Group.Remove()
 }
 
 func exists(path string) bool {

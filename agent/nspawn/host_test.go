@@ -192,11 +192,11 @@ func processes(prefix string) []int {
 	return pids
 }
 
-// groups returns the cgroups with the prefix in their own names, children first.
+// groups returns the cgroups with the prefix in their own names, children first. Slices are systemd's, and stay.
 func groups(prefix string) []string {
 	var dirs []string
 	_ = filepath.WalkDir("/sys/fs/cgroup", func(path string, entry os.DirEntry, err error) error {
-		if err == nil && entry.IsDir() && strings.Contains(path, "/"+prefix) {
+		if err == nil && entry.IsDir() && strings.Contains(path, "/"+prefix) && filepath.Ext(path) != ".slice" {
 			dirs = append([]string{path}, dirs...)
 		}
 		return nil

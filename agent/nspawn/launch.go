@@ -27,7 +27,7 @@ func (d *Driver) Launch(ctx context.Context, spec driver.Spec) (driver.Status, e
 		return driver.Status{}, err
 	}
 	defer leave()
-	lock, predecessor, err := d.claim(spec, img)
+	lock, predecessor, err := d.claim(ctx, spec, img)
 	if err != nil {
 		return driver.Status{}, err
 	}
@@ -59,7 +59,7 @@ func (d *Driver) enter(ctx context.Context, spec driver.Spec) (image.Image, func
 		return image.Image{}, nil, ctx.Err()
 	}
 	var early sync.WaitGroup
-	early.Go(d.launch.hasten)
+	early.Go(d.launcher(ctx).hasten)
 	return img, func() {
 		early.Wait()
 		<-d.slots
@@ -87,7 +87,7 @@ func (d *Driver) run(ctx context.Context, m machine, lock *os.File) error {
 	if err := d.awaitEnd(ctx, m); err != nil {
 		return err
 	}
-	return d.recover(m)
+	return d.recover(ctx, m)
 }
 
 // start prepares everything outside of the state directory and runs the supervisor. It returns the
@@ -104,7 +104,8 @@ func (d *Driver) start(ctx context.Context, m machine, lock *os.File) (*os.File,
 			return nil, err
 		}
 	}
-	if err := d.launch.prepare(r); err != nil {
+	launcher := d.launcher(ctx)
+	if err := launcher.prepare(r); err != nil {
 		return nil, fmt.Errorf("cgroup of %s: %w", m.name, err)
 	}
 	if err := ctx.Err(); err != nil {
@@ -115,7 +116,7 @@ func (d *Driver) start(ctx context.Context, m machine, lock *os.File) (*os.File,
 		return nil, err
 	}
 	defer told.Close()
-	child, err := d.launch.start(m, verbRun, lock, told)
+	child, err := launcher.start(ctx, m, r, handover{verb: verbRun, lock: lock, ready: told})
 	if err != nil {
 		return nil, errors.Join(err, ready.Close())
 	}

@@ -1,91 +1,95 @@
 package nspawn
 
 import (
-	"crypto/sha256"
-	"fmt"
+	"context"
+	"log/slog"
 	"os"
-	"os/exec"
-	"syscall"
+	"sync"
 
-	"github.com/muster-cloud/muster/agent/nspawn/cgroup"
+	"github.com/muster-cloud/muster"
+)
+
+// Launcher is what starts machines and manages their cgroups.
+type Launcher string
+
+// The launchers.
+const (
+	// Auto is Systemd where that works, else Direct.
+	Auto Launcher = "auto"
+	// Systemd has the host's systemd run each machine as a transient unit of its own.
+	Systemd Launcher = "systemd"
+	// Direct makes the cgroups itself, below the agent's own: for hosts that systemd does not run.
+	Direct Launcher = "direct"
 )
 
 // launcher is the part that depends on who manages the host's cgroups.
 type launcher interface {
+	// check says, as an UNAVAILABLE error, what the host lacks for it.
+	check(ctx context.Context) error
 	// hasten may do early what makes a launch quicker. It returns when that is done.
 	hasten()
 	// place notes in the record which groups the machine will have.
-	place(r *record) error
-	// prepare makes them, with all limits but the CPU quota: that would slow the start down, and the
-	// supervisor sets it before the payload runs.
+	place(ctx context.Context, r *record) error
+	// prepare makes them where that is the launcher's business, with all limits but the CPU quota: that would slow
+	// the start down, and the supervisor sets it before the payload runs.
 	prepare(r record) error
-	// start runs a supervisor that outlives the agent. It inherits the files as its descriptors 3, 4, …
-	start(m machine, verb string, files ...*os.File) (*os.Process, error)
-	// clear removes what is left for no machine, given the record of the last one.
-	clear(r record)
+	// start runs a supervisor that outlives the agent. It returns the process where that is a child.
+	start(ctx context.Context, m machine, r record, to handover) (*os.Process, error)
 }
 
-// direct makes the groups itself, below the agent's own.
-type direct struct {
-	opts Options
+// handover is what a supervisor is given: what to do, the machine's lock and the pipe on which it says that the payload runs.
+type handover struct {
+	verb        string
+	lock, ready *os.File
 }
 
-func (l direct) hasten() {
-	if own, err := cgroup.Find(""); err == nil {
-		_ = own.Hasten() // it is only slower without
-	}
+// choice is the launcher that was decided for.
+type choice struct {
+	mu sync.Mutex
+	launcher
 }
 
-func (l direct) place(r *record) error {
-	own, err := cgroup.Find("")
-	if err != nil {
-		return err
+// launcher returns what new machines are launched with. Auto is decided at the first call.
+func (d *Driver) launcher(ctx context.Context) launcher {
+	d.choice.mu.Lock()
+	defer d.choice.mu.Unlock()
+	if d.choice.launcher == nil {
+		d.choice.launcher = d.decide(ctx)
 	}
-	// No machine can have the supervisors' name. Each state directory has its own, which it can remove.
-	supervisors := fmt.Sprintf("_supervisors-%x", sha256.Sum256([]byte(l.opts.StateDir)))[:24]
-	r.Group = own.Group(l.opts.CgroupPrefix + "/" + r.Spec.Machine)
-	r.Supervisors = own.Group(l.opts.CgroupPrefix + "/" + supervisors)
-	return nil
+	return d.choice.launcher
 }
 
-func (l direct) prepare(r record) error {
-	if err := r.Supervisors.Create(); err != nil {
-		return err
+func (d *Driver) decide(ctx context.Context) launcher {
+	direct, units := direct{opts: d.opts}, units{opts: d.opts}
+	switch d.opts.Launcher {
+	case Direct:
+		return direct
+	case Systemd:
+		return units
 	}
-	if err := r.Group.Create(); err != nil {
-		return err
+	if !runsSystemd() {
+		return direct
 	}
-	return r.Group.LimitSpace(r.Limits)
+	if err := units.check(context.WithoutCancel(ctx)); err != nil { // it is decided for all callers
+		d.opts.Logger.Log(ctx, slog.LevelWarn, "systemd does not launch the machines", "err", err)
+		return direct
+	}
+	return units
 }
 
-func (l direct) clear(r record) {
-	r.Supervisors.RemoveEmpty()
-	r.Supervisors.Parent().RemoveEmpty()
+// validate refuses a name that is none of a launcher.
+func (l Launcher) validate() error {
+	switch l {
+	case Auto, Systemd, Direct:
+		return nil
+	}
+	return muster.Errorf(muster.Invalid, "%.80q is no launcher; it is auto, systemd or direct", string(l))
 }
 
-func (l direct) start(m machine, verb string, files ...*os.File) (*os.Process, error) {
-	self := l.opts.Self
-	if self == "" {
-		var err error
-		if self, err = os.Executable(); err != nil {
-			return nil, err
-		}
+// self returns the binary that has the command `shim`.
+func (o Options) self() (string, error) {
+	if o.Self != "" {
+		return o.Self, nil
 	}
-	log, err := os.OpenFile(m.path("supervisor.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	defer log.Close()
-	cmd := exec.Command(self, "shim", verb, m.dir())
-	cmd.Dir = "/"
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "LANG=C.UTF-8"}
-	cmd.Stdout, cmd.Stderr = log, log
-	cmd.ExtraFiles = files
-	// Cloneflags, not Unshareflags: those would make the copied mounts private, and what the host unmounts
-	// would stay mounted in here. The supervisor makes them slaves itself.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Cloneflags: syscall.CLONE_NEWNS}
-	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start the supervisor of %s: %w", m.name, err)
-	}
-	return cmd.Process, nil
+	return os.Executable()
 }

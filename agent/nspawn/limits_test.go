@@ -17,12 +17,18 @@ import (
 func group(t *testing.T, h *host, machine, controller string) string {
 	t.Helper()
 	for _, dir := range groups(h.prefix) {
-		if filepath.Base(dir) == machine && (strings.HasPrefix(dir, "/sys/fs/cgroup/"+controller+"/") || strings.HasPrefix(dir, "/sys/fs/cgroup/"+h.prefix)) {
+		if isGroupOf(dir, machine) && (strings.HasPrefix(dir, "/sys/fs/cgroup/"+controller+"/") || strings.HasPrefix(dir, "/sys/fs/cgroup/"+h.prefix)) {
 			return dir
 		}
 	}
 	t.Fatalf("%s has no %s group: %v", machine, controller, groups(h.prefix))
 	return ""
+}
+
+// isGroupOf reports whether a cgroup is that of a machine, or of the unit that it runs in.
+func isGroupOf(dir, machine string) bool {
+	name := filepath.Base(dir)
+	return name == machine || strings.HasSuffix(name, "-"+machine+".service")
 }
 
 // number reads a line of a control file, such as "nr_throttled 7".
@@ -49,7 +55,7 @@ func number(t *testing.T, path, name string) int {
 func cpuSeconds(t *testing.T, h *host, machine string) float64 {
 	t.Helper()
 	for _, dir := range groups(h.prefix) {
-		if stat := filepath.Join(dir, "cpu.stat"); filepath.Base(dir) == machine && strings.Contains(dir, "/unified/") {
+		if stat := filepath.Join(dir, "cpu.stat"); isGroupOf(dir, machine) && strings.Contains(dir, "/unified/") {
 			return float64(number(t, stat, "usage_usec")) / 1e6
 		}
 	}

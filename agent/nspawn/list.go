@@ -36,16 +36,16 @@ func (d *Driver) recoverNamed(ctx context.Context, name string) error {
 		return err
 	}
 	defer unlock()
-	return d.recover(d.machine(name))
+	return d.recover(ctx, d.machine(name))
 }
 
 // settled returns a machine's status once it has a supervisor or has ended. The caller has its turn.
-func (d *Driver) settled(m machine) (driver.Status, error) {
+func (d *Driver) settled(ctx context.Context, m machine) (driver.Status, error) {
 	status, lost, err := observe(m)
 	if err != nil || !lost {
 		return status, err
 	}
-	if err := d.recover(m); err != nil {
+	if err := d.recover(ctx, m); err != nil {
 		return driver.Status{}, err
 	}
 	status, _, err = observe(m)
@@ -109,7 +109,7 @@ func observe(m machine) (s driver.Status, lost bool, err error) {
 }
 
 // recover gives a machine that has lost its supervisor a new one, or finishes it. The caller has its turn.
-func (d *Driver) recover(m machine) error {
+func (d *Driver) recover(ctx context.Context, m machine) error {
 	lock, err := m.tryLock()
 	if err != nil || lock == nil {
 		return err
@@ -140,21 +140,22 @@ func (d *Driver) recover(m machine) error {
 		if log, _ := os.ReadFile(m.path("supervisor.log")); len(log) > 0 { // none: it had nothing to say
 			res.failure += ": " + lastLine(string(log))
 		}
+	case r.Unit != "": // systemd has ended what was left of it
 	case p.Nspawn.alive() && p.Leader.alive():
-		return d.adopt(m, lock)
+		return d.adopt(ctx, m, lock)
 	}
 	d.opts.Logger.Warn("finished a machine without a supervisor", "machine", m.name, "instance", r.Spec.Instance)
 	return m.finish(r, res)
 }
 
 // adopt starts a new supervisor beside a machine that runs.
-func (d *Driver) adopt(m machine, lock *os.File) error {
+func (d *Driver) adopt(ctx context.Context, m machine, lock *os.File) error {
 	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
 	if err != nil {
 		return err
 	}
 	defer null.Close()
-	child, err := d.launch.start(m, verbAdopt, lock, null)
+	child, err := direct{opts: d.opts}.start(ctx, m, record{}, handover{verb: verbAdopt, lock: lock, ready: null})
 	if err != nil {
 		return err
 	}
@@ -167,7 +168,9 @@ func (d *Driver) adopt(m machine, lock *os.File) error {
 func (d *Driver) own(m machine, child *os.Process) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.children[m.name] = child
+	if child != nil {
+		d.children[m.name] = child
+	}
 }
 
 // reap collects the exit status of a supervisor that has ended, so that it does not stay a zombie.

@@ -39,8 +39,10 @@ type record struct {
 	Boot         bool          `json:"boot"` // by the image's systemd
 	Command      []string      `json:"command"`
 	Disk         string        `json:"disk"`        // directory
-	Group        cgroup.Group  `json:"group"`       // of the payload
-	Supervisors  cgroup.Group  `json:"supervisors"` // of the supervisors
+	Unit         string        `json:"unit"`        // systemd's that it runs in; empty: launched directly
+	Register     bool          `json:"register"`    // with systemd-machined
+	Group        cgroup.Group  `json:"group"`       // of the payload; a unit's supervisor is in it too
+	Supervisors  cgroup.Group  `json:"supervisors"` // of the supervisors; none in a unit
 	Limits       cgroup.Limits `json:"limits"`
 	StartTimeout time.Duration `json:"startTimeout"`
 	HostBoot     string        `json:"hostBoot"` // the kernel's boot id
@@ -70,6 +72,11 @@ func (m machine) ending() (e ending, err error)     { return e, m.read("exit.jso
 func (m machine) setEnding(e ending) error          { return m.write("exit.json", e) }
 func (m machine) stopping() bool                    { return exists(m.path("stopping")) }
 func (m machine) setStopping() error                { return os.WriteFile(m.path("stopping"), nil, 0o600) }
+
+// supervisorLog opens the file of what the supervisor complains about.
+func (m machine) supervisorLog() (*os.File, error) {
+	return os.OpenFile(m.path("supervisor.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+}
 
 func (m machine) read(name string, into any) error {
 	text, err := os.ReadFile(m.path(name))

@@ -26,6 +26,9 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "agent" {
 		os.Exit(agent(os.Args[2], os.Args[3], os.Args[4]))
 	}
+	if len(os.Args) > 1 && os.Args[1] == "list" {
+		os.Exit(list(os.Args[2], os.Args[3]))
+	}
 	if os.Getenv("MUSTER_TEST_NETNS") != "" {
 		if err := loopback(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -63,6 +66,16 @@ func agent(state, group, text string) int {
 		return 1
 	}
 	select {}
+}
+
+// list prints the machines of a state directory, as the next agent finds them.
+func list(state, group string) int {
+	all, err := nspawn.New(nspawn.Options{StateDir: state, CgroupPrefix: group}).List(context.Background())
+	if err = errors.Join(err, json.NewEncoder(os.Stdout).Encode(all)); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
 }
 
 // loopback sets lo up, as every real host has it.

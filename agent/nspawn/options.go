@@ -16,14 +16,14 @@ import (
 	"github.com/muster-cloud/muster"
 	"github.com/muster-cloud/muster/agent/image"
 	"github.com/muster-cloud/muster/agent/network"
-	"github.com/muster-cloud/muster/agent/nspawn/cgroup"
 )
 
 // Options say where and how a Driver works. Only StateDir has to be given.
 type Options struct {
 	StateDir     string        // absolute; on a real file system, not on an overlay
 	Images       *image.Store  // default: images in the state directory
-	CgroupPrefix string        // the group of all machines, below the own ones; default "muster"
+	CgroupPrefix string        // the group of all machines, below the own ones, or systemd's slice of them; default "muster"
+	Launcher     Launcher      // what starts machines; default Auto
 	Self         string        // the binary that has the hidden command `shim`; default this one
 	Processes    int           // how many processes and threads a machine may have; default 4096
 	Parallel     int           // how many launches work at a time; default 2 a core
@@ -36,7 +36,7 @@ type Driver struct {
 	opts    Options
 	images  *image.Store
 	network *network.Network
-	launch  launcher
+	choice  choice
 	keys    keys
 	slots   chan struct{}
 
@@ -54,6 +54,9 @@ func New(opts Options) *Driver {
 	if opts.CgroupPrefix == "" {
 		opts.CgroupPrefix = "muster"
 	}
+	if opts.Launcher == "" {
+		opts.Launcher = Auto
+	}
 	if opts.Processes == 0 {
 		opts.Processes = 4096
 	}
@@ -67,7 +70,6 @@ func New(opts Options) *Driver {
 		opts:     opts,
 		images:   opts.Images,
 		network:  network.New(opts.StateDir),
-		launch:   direct{opts: opts},
 		keys:     keys{held: map[string]*key{}},
 		slots:    make(chan struct{}, opts.Parallel),
 		children: map[string]*os.Process{},
@@ -90,8 +92,11 @@ func (d *Driver) Images(context.Context) ([]string, error) {
 // Network returns the network of the driver's machines, such as to check a subnet before it is used.
 func (d *Driver) Network() *network.Network { return d.network }
 
-// Check says everything that the host lacks to run machines, each with the remedy, as one UNAVAILABLE error.
-func (d *Driver) Check(context.Context) error {
+// Check says everything that the host lacks to run machines, each with the remedy, as one UNAVAILABLE error; or ctx's error.
+func (d *Driver) Check(ctx context.Context) error {
+	if err := d.opts.Launcher.validate(); err != nil {
+		return err
+	}
 	var lacks []string
 	if os.Geteuid() != 0 {
 		lacks = append(lacks, "machines need root: run the agent as root")
@@ -105,8 +110,11 @@ func (d *Driver) Check(context.Context) error {
 	if err := checkOverlay(); err != nil {
 		lacks = append(lacks, err.Error())
 	}
-	if _, err := cgroup.Find(""); err != nil {
+	if err := d.launcher(ctx).check(ctx); err != nil {
 		lacks = append(lacks, err.Error())
+	}
+	if err := ctx.Err(); err != nil {
+		return err // it may be why something does not answer
 	}
 	if len(lacks) > 0 {
 		return muster.Errorf(muster.Unavailable, "this host cannot run machines: %s", strings.Join(lacks, "; "))

@@ -3,7 +3,6 @@ package nspawn_test
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -15,6 +14,7 @@ import (
 	"github.com/muster-cloud/muster/agent/driver"
 	"github.com/muster-cloud/muster/agent/image"
 	"github.com/muster-cloud/muster/agent/nspawn"
+	"github.com/muster-cloud/muster/internal/testhost"
 )
 
 // TestPayload_EnvironmentIsSecret looks for a value where everybody on the host can.
@@ -98,8 +98,8 @@ func TestPayload_BootsSystemd(t *testing.T) {
 	h := newHost(t)
 	d := h.open()
 	root := filepath.Join(h.state, "images/debian")
-	if out, err := exec.CommandContext(t.Context(), "testdata/mkdeb.sh", root).CombinedOutput(); err != nil {
-		t.Fatalf("make the image: %v: %s", err, out)
+	if err := testhost.BuildRoot(t.Context(), root, "systemd", "dbus", "base-files", "libc-bin", "coreutils", "bash", "dash", "util-linux"); err != nil {
+		t.Fatal(err)
 	}
 	if img, err := image.Open(filepath.Dir(root)).Find("debian"); err != nil || !img.Boot {
 		t.Errorf("found %+v, %v, want it bootable", img, err)

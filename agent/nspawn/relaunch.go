@@ -24,7 +24,7 @@ func (d *Driver) Relaunch(ctx context.Context, name string) (driver.Status, erro
 	}
 	defer unlock()
 	m := d.machine(name)
-	status, err := d.settled(m)
+	status, err := d.settled(ctx, m)
 	if err != nil {
 		return driver.Status{}, err
 	}
@@ -40,7 +40,7 @@ func (d *Driver) Relaunch(ctx context.Context, name string) (driver.Status, erro
 		return driver.Status{}, err
 	}
 	defer leave()
-	lock, err := d.renew(m, status.Spec, img)
+	lock, err := d.renew(ctx, m, status.Spec, img)
 	if err != nil {
 		return driver.Status{}, fmt.Errorf("state of %s: %w", name, err)
 	}
@@ -52,8 +52,8 @@ func (d *Driver) Relaunch(ctx context.Context, name string) (driver.Status, erro
 }
 
 // renew puts a machine that has ended down again. Until its ending is removed, last, it is as it was.
-func (d *Driver) renew(m machine, spec driver.Spec, img image.Image) (*os.File, error) {
-	r, err := d.plan(spec, img)
+func (d *Driver) renew(ctx context.Context, m machine, spec driver.Spec, img image.Image) (*os.File, error) {
+	r, err := d.plan(ctx, spec, img)
 	if err != nil {
 		return nil, err
 	}

@@ -1,13 +1,19 @@
 package nspawn
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"time"
 
+	"github.com/coreos/go-systemd/v22/daemon"
 	"golang.org/x/sys/unix"
 )
+
+// ignoredRemedy is what to do on a host whose systemd takes limits and does not set them.
+const ignoredRemedy = "the host's systemd does not enforce limits, as in a container whose cgroup v1 controllers are read-only: " +
+	"boot the host with cgroup v2 (kernel option systemd.unified_cgroup_hierarchy=1), or make the controllers below /sys/fs/cgroup writable before systemd starts"
 
 // notice notes what systemd-nspawn tells. Once the machine is set up, and before its payload is executed, it tells the leader.
 func (s *supervisor) notice(n notice) error {
@@ -30,10 +36,7 @@ func (s *supervisor) notice(n notice) error {
 func (s *supervisor) limit(leader int) error {
 	s.progress.Leader.PID = leader
 	s.progress.Started = time.Now()
-	if err := s.record.Group.LimitCPU(s.record.Limits); err != nil {
-		return err
-	}
-	if err := s.record.Group.Verify(s.record.Limits); err != nil {
+	if err := s.record.enforce(); err != nil {
 		return err
 	}
 	has, err := s.record.Group.Has(leader)
@@ -41,11 +44,38 @@ func (s *supervisor) limit(leader int) error {
 		return err
 	}
 	now, err := identify(leader)
-	if err == nil && !has {
+	if err == nil && !has && now.alive() {
 		return fmt.Errorf("process %d is outside of its cgroup: no limit binds", leader)
 	}
 	s.progress.Leader = process{PID: leader, Start: now.Start} // without a start when it has ended already
 	return s.setProgress(s.progress)
+}
+
+// enforce sets the limits that are not set yet and reads all of them back.
+func (r record) enforce() error {
+	if r.Unit == "" {
+		if err := r.Group.LimitCPU(r.Limits); err != nil {
+			return err
+		}
+		return r.Group.Verify(r.Limits)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if err := limitUnit(ctx, r); err != nil {
+		return err
+	}
+	_ = r.Group.LimitSwap(r.Limits) // systemd does not on v1; whether it holds is read back
+	soon, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	var unbound error
+	err := poll(soon, func() (bool, error) { // systemd answers before it has written the quota
+		unbound = r.Group.Verify(r.Limits)
+		return unbound == nil, nil
+	})
+	if err != nil {
+		return fmt.Errorf("%w: %s", unbound, ignoredRemedy)
+	}
+	return nil
 }
 
 // settle looks whether the payload runs. Ready is told before it is executed: an error of that comes later.
@@ -65,6 +95,7 @@ func (s *supervisor) settle() error {
 	if err := s.setProgress(s.progress); err != nil {
 		return err
 	}
+	_, _ = daemon.SdNotify(false, daemon.SdNotifyReady) // the unit, where it is one, has started
 	_, err := s.ready.WriteString("R")
 	if errors.Is(err, unix.EPIPE) { // the agent has ended: the next one finds the machine
 		err = nil

@@ -7,6 +7,8 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"runtime"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -14,13 +16,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The supervisor's verbs, and the descriptors that it inherits.
+// The supervisor's verbs, and the descriptors that it inherits: the standard ones, since those are all that systemd gives a unit.
 const (
 	verbRun   = "run"   // start the machine
+	verbUnit  = "unit"  // take a mount namespace of its own, then as run
 	verbAdopt = "adopt" // take over one whose supervisor was killed
 
-	lockFD  = 3
-	readyFD = 4
+	lockFD  = 0
+	readyFD = 1
+	logFD   = 2
 )
 
 // supervisor is the process beside a machine.
@@ -35,21 +39,62 @@ type supervisor struct {
 }
 
 // Shim is the hidden command `muster shim VERB DIR`: the supervisor of one machine. It returns the
-// exit status. It expects the machine's lock and a pipe to the agent as descriptors 3 and 4.
+// exit status. It expects the machine's lock as standard input and a pipe to the agent as standard output.
 func Shim(args []string) int {
-	if len(args) != 2 || args[0] != verbRun && args[0] != verbAdopt {
+	if len(args) != 2 || !slices.Contains([]string{verbRun, verbUnit, verbAdopt}, args[0]) {
 		fmt.Fprintln(os.Stderr, "shim is for the agent's own use")
 		return 2
 	}
-	for _, fd := range []int{lockFD, readyFD} {
-		unix.CloseOnExec(fd) // systemd-nspawn must not hold the lock
-	}
-	s := &supervisor{machine: machineAt(args[1]), payload: -1, ready: os.NewFile(readyFD, "ready")}
-	if err := s.supervise(args[0]); err != nil {
+	if err := shim(args[0], args[1]); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	return 0
+}
+
+func shim(verb, dir string) error {
+	if verb == verbUnit {
+		return separate(dir)
+	}
+	ready, err := takeOver()
+	if err != nil {
+		return err
+	}
+	s := &supervisor{machine: machineAt(dir), payload: -1, ready: ready}
+	return s.supervise(verb)
+}
+
+// separate executes the supervisor again in a mount namespace of its own. PrivateMounts= will not do: systemd
+// leaves the host's mounts below its copy of them, and a network namespace's file cannot be removed while it is mounted there.
+func separate(dir string) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	runtime.LockOSThread() // the namespace is the thread's, until it executes
+	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+		return fmt.Errorf("take a mount namespace: %w", err)
+	}
+	return unix.Exec(self, []string{os.Args[0], "shim", verbRun, dir}, os.Environ())
+}
+
+// takeOver moves lock and pipe away from where other processes would inherit them. The lock is kept
+// until the process ends.
+func takeOver() (ready *os.File, err error) {
+	if _, err = unix.FcntlInt(lockFD, unix.F_DUPFD_CLOEXEC, logFD+1); err != nil {
+		return nil, fmt.Errorf("keep the lock: %w", err)
+	}
+	fd, err := unix.FcntlInt(readyFD, unix.F_DUPFD_CLOEXEC, logFD+1)
+	if err != nil {
+		return nil, fmt.Errorf("keep the pipe: %w", err)
+	}
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer null.Close()
+	err = errors.Join(unix.Dup3(int(null.Fd()), lockFD, 0), unix.Dup3(logFD, readyFD, 0))
+	return os.NewFile(uintptr(fd), "ready"), err
 }
 
 func (s *supervisor) supervise(verb string) (err error) {
@@ -103,8 +148,7 @@ func (s *supervisor) adopt() error {
 	return s.await(nil, func() { _ = s.progress.Nspawn.wait() }) // if it cannot be waited for it counts as ended
 }
 
-// start runs systemd-nspawn in the machine's group. A child inherits its parent's groups: joining, starting and
-// leaving again spares a second process that would join and then execute.
+// start runs systemd-nspawn in the machine's group.
 func (s *supervisor) start() error {
 	console, err := os.OpenFile(s.path("console.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -119,18 +163,23 @@ func (s *supervisor) start() error {
 	s.cmd = exec.Command("systemd-nspawn", s.record.arguments(s.path("root"))...)
 	s.cmd.Env = append(os.Environ(), "NOTIFY_SOCKET="+notifySocket().Name)
 	s.cmd.Stdout, s.cmd.Stderr = console, console
-	if err := s.record.Group.Join(os.Getpid()); err != nil {
-		return err
-	}
-	started := s.cmd.Start()
-	if err := s.record.Supervisors.Join(os.Getpid()); err != nil {
-		return errors.Join(started, err)
-	}
-	if started != nil {
-		return fmt.Errorf("start systemd-nspawn: %w", started)
+	if err := s.startInGroup(); err != nil {
+		return fmt.Errorf("start systemd-nspawn: %w", err)
 	}
 	s.progress.Nspawn, err = identify(s.cmd.Process.Pid)
 	return err
+}
+
+// startInGroup starts the command. A child inherits its parent's groups: joining, starting and leaving again spares
+// a second process that would join and then execute. In a unit all are in its group already.
+func (s *supervisor) startInGroup() error {
+	if s.record.Unit != "" {
+		return s.cmd.Start()
+	}
+	if err := s.record.Group.Join(os.Getpid()); err != nil {
+		return err
+	}
+	return errors.Join(s.cmd.Start(), s.record.Supervisors.Join(os.Getpid()))
 }
 
 // await handles what happens until systemd-nspawn has ended, which wait tells.

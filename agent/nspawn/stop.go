@@ -27,7 +27,7 @@ func (d *Driver) Stop(ctx context.Context, name string, grace time.Duration) (dr
 		return driver.Status{}, fmt.Errorf("%w: %.80q", driver.ErrNotFound, name)
 	}
 	m := d.machine(name)
-	status, err := d.settled(m)
+	status, err := d.settled(ctx, m)
 	if err != nil || status.State == driver.Exited {
 		return status, err
 	}
@@ -51,7 +51,7 @@ func (d *Driver) stop(ctx context.Context, m machine, grace time.Duration) error
 	if err := d.ask(graceful, m, r); err == nil {
 		err = d.awaitEnd(graceful, m)
 		if err == nil {
-			return d.recover(m) // in case the supervisor was killed meanwhile
+			return d.recover(ctx, m) // in case the supervisor was killed meanwhile
 		}
 	}
 	if err := ctx.Err(); err != nil {
@@ -64,7 +64,7 @@ func (d *Driver) stop(ctx context.Context, m machine, grace time.Duration) error
 	if err := lock.Close(); err != nil {
 		return err
 	}
-	return d.recover(m)
+	return d.recover(ctx, m)
 }
 
 // ask tells the payload to stop, again until there is one to be told, or the machine has ended.
@@ -98,19 +98,17 @@ func (d *Driver) awaitEnd(ctx context.Context, m machine) error {
 // is killed too.
 func (d *Driver) seize(ctx context.Context, m machine, r record) (lock *os.File, err error) {
 	deadline := time.Now().Add(10 * time.Second)
+	late := false
 	err = poll(ctx, func() (bool, error) {
 		var err error
 		if lock, err = m.tryLock(); err != nil || lock != nil {
 			return true, err
 		}
-		if time.Now().After(deadline) {
-			p, err := m.progress()
-			if err != nil {
-				return false, err
-			}
-			return false, p.Supervisor.signal(unix.SIGKILL)
+		if !late && time.Now().After(deadline) {
+			late = true
+			err = m.giveUp(ctx, r)
 		}
-		return false, r.Group.Kill()
+		return false, errors.Join(err, m.kill(r, late))
 	})
 	if err != nil {
 		return nil, err
@@ -122,6 +120,27 @@ func (d *Driver) seize(ctx context.Context, m machine, r record) (lock *os.File,
 	// It lets go of the lock just before it ends; its cgroup can be removed only then.
 	_ = poll(leaving, func() (bool, error) { return !p.Supervisor.alive(), nil })
 	return lock, nil
+}
+
+// kill ends what a machine runs. The supervisor of a unit, which is in the same group, is spared
+// while it can tell how that ended, unless it is late.
+func (m machine) kill(r record, late bool) error {
+	if p, _ := m.progress(); r.Unit != "" && !late && p.Leader.PID != 0 && p.Supervisor.alive() {
+		return p.Leader.signal(unix.SIGKILL)
+	}
+	return r.Group.Kill()
+}
+
+// giveUp ends a supervisor that does not let go of the lock, or a unit that systemd has not begun with.
+func (m machine) giveUp(ctx context.Context, r record) error {
+	if r.Unit != "" {
+		return stopUnit(ctx, r.Unit)
+	}
+	p, err := m.progress()
+	if err != nil {
+		return err
+	}
+	return p.Supervisor.signal(unix.SIGKILL)
 }
 
 // Remove kills a machine that runs and deletes everything of it.
@@ -150,7 +169,7 @@ func (d *Driver) destroy(ctx context.Context, m machine) error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		d.opts.Logger.Error("removing a machine whose record is damaged; its disk stays", "machine", m.name, "err", err)
 		r = record{Spec: driver.Spec{Machine: m.name, Addr: "unknown"}}
-		if err := d.launch.place(&r); err != nil {
+		if err := d.launcher(ctx).place(ctx, &r); err != nil {
 			return err
 		}
 	}

@@ -11,10 +11,10 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
-needs_root=(agent/nspawn agent/nspawn/cgroup agent/network agent/image cmd/muster)
+needs_root=(agent/nspawn agent/nspawn/cgroup agent/network agent/image internal/testhost cmd/muster)
 needs_chromium=(server/console/browsertest)
 needs_npm=(graph/transport/audit)
-alone=(agent/nspawn agent/network cmd/muster)
+alone=(agent/nspawn agent/network internal/testhost cmd/muster)
 
 module=$(go list -m)
 left_out=()

@@ -15,7 +15,7 @@ want=${1:?say what for: run or test}
 # the tests need.
 build_packages=(gcc libc6-dev)
 node_packages=(systemd-container busybox-static iproute2 nftables util-linux procps)
-test_packages=(chromium curl)
+test_packages=(chromium curl dbus systemd-sysv)
 
 installed() {
 	if command -v dpkg-query >/dev/null; then
@@ -77,6 +77,7 @@ tell_what_is_left_out() {
 		chromium) echo "setup: left out without it: the console's test in a browser" >&2 ;;
 		npm) echo "setup: left out without it: the tests against JavaScript clients, and rebuilding the console" >&2 ;;
 		systemd-container) echo "setup: left out without it: real instances" >&2 ;;
+		dbus | systemd-sysv) echo "setup: left out without $package: hosts of systemd's to test on" >&2 ;;
 		esac
 	done
 }

@@ -58,7 +58,7 @@ func (g Group) delegate() error {
 	for _, part := range strings.Split(rel, string(filepath.Separator)) {
 		err := write(filepath.Join(dir, "cgroup.subtree_control"), "+"+strings.Join(controllers(), " +"))
 		if errors.Is(err, unix.EBUSY) {
-			return fmt.Errorf("cgroup %s has processes of its own, so that its controllers cannot be handed down: run the agent as a unit with Delegate=yes and DelegateSubgroup=agent: %w", dir, err)
+			return fmt.Errorf("cgroup %s has processes of its own, so that its controllers cannot be handed down: run the agent as a unit of its own with Delegate=yes: %w", dir, err)
 		}
 		if err != nil {
 			return err
@@ -104,7 +104,7 @@ func (g Group) Has(pid int) (bool, error) {
 // Processes returns the processes in the group and below it; none when it is not there.
 func (g Group) Processes() ([]int, error) {
 	var pids []int
-	for _, dir := range g.limited() {
+	for _, dir := range g.all() {
 		more, err := procs(dir)
 		if err != nil {
 			return nil, err
@@ -128,24 +128,29 @@ func (g Group) limited() []string {
 	return slices.Compact(dirs)
 }
 
-// Kill ends every process of the group and waits until none is left, 5 s at most.
+// Kill ends every process of the group but the caller's and waits until none is left, 5 s at most.
 // A group that is not there has none.
 func (g Group) Kill() error {
+	self := os.Getpid()
 	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(2 * time.Millisecond) {
-		if dir, ok := g.Dirs[unified]; ok {
-			_ = write(filepath.Join(dir, "cgroup.kill"), "1") // since Linux 5.14; what it misses is killed below
-		}
-		pids, err := g.Processes()
-		if err != nil || len(pids) == 0 {
+		all, err := g.Processes()
+		if err != nil {
 			return err
 		}
-		for _, pid := range pids {
+		others := slices.DeleteFunc(slices.Clone(all), func(pid int) bool { return pid == self })
+		if len(others) == 0 {
+			return nil
+		}
+		if dir, ok := g.Dirs[unified]; ok && len(others) == len(all) {
+			_ = write(filepath.Join(dir, "cgroup.kill"), "1") // since Linux 5.14; what it misses is killed below
+		}
+		for _, pid := range others {
 			if err := unix.Kill(pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
 				return fmt.Errorf("kill process %d: %w", pid, err)
 			}
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("processes %v of cgroup %s do not end", pids, g.limited()[0])
+			return fmt.Errorf("processes %v of cgroup %s do not end", others, g.all()[0])
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -27,6 +28,11 @@ type setting struct {
 
 // LimitSpace sets the limits of memory and processes.
 func (g Group) LimitSpace(l Limits) error { return g.set(g.space(l)) }
+
+// LimitSwap forbids swap where it has a limit of its own beside that of memory, which on v1 is one of both together.
+func (g Group) LimitSwap(l Limits) error {
+	return g.set(slices.DeleteFunc(g.space(l), func(s setting) bool { return !s.optional }))
+}
 
 // LimitCPU sets the CPU quota.
 func (g Group) LimitCPU(l Limits) error { return g.set(g.cpu(l)) }

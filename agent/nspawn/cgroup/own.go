@@ -14,8 +14,8 @@ import (
 // unified is the key of the cgroup2 hierarchy, whose lines name no controller.
 const unified = ""
 
-// delegateSubgroup is the name of the group below the agent's unit that the agent itself is in, by DelegateSubgroup=: a
-// group of cgroup2 cannot both have processes and hand controllers down, so that groups are made beside it.
+// delegateSubgroup is the name of the group below the agent's unit that the agent itself is in, by DelegateSubgroup= or
+// because it moved there: a group of cgroup2 cannot both have processes and hand controllers down, so that groups are made beside it.
 const delegateSubgroup = "agent"
 
 // controllers are what limits need.
@@ -23,13 +23,39 @@ func controllers() []string { return []string{"cpu", "memory", "pids"} }
 
 // Own is where the process is in each hierarchy that matters.
 type Own struct {
-	dirs map[string]string
-	v2   bool
+	dirs   map[string]string
+	points map[string]mountPoint
+	v2     bool
 }
 
 // Find reads the process's own groups from proc, a mounted procfs; empty means /proc.
-// It is UNAVAILABLE when a controller that limits need is in no hierarchy.
+// It is UNAVAILABLE when a controller that limits need is in no hierarchy, or not in the own group.
 func Find(proc string) (*Own, error) {
+	own, err := find(proc)
+	if err != nil {
+		return nil, err
+	}
+	if own.v2 {
+		err = own.checkDelegation()
+	}
+	return own, err
+}
+
+// At returns the group of a path that counts from the roots of the hierarchies, as systemd tells it. It makes
+// nothing. The errors are those of Find, but that the own group does not matter.
+func At(proc, path string) (Group, error) {
+	own, err := find(proc)
+	if err != nil {
+		return Group{}, err
+	}
+	g := Group{V2: own.v2, Base: own.points[unified].dir(filepath.Dir(path)), Dirs: map[string]string{}}
+	for controller := range own.dirs {
+		g.Dirs[controller] = own.points[controller].dir(path)
+	}
+	return g, nil
+}
+
+func find(proc string) (*Own, error) {
 	if proc == "" {
 		proc = "/proc"
 	}
@@ -42,24 +68,23 @@ func Find(proc string) (*Own, error) {
 	if err != nil {
 		return nil, fmt.Errorf("mounts: %w", err)
 	}
-	own := &Own{dirs: map[string]string{}}
-	points := mountPoints(string(mounts))
+	own := &Own{dirs: map[string]string{}, points: mountPoints(string(mounts))}
 	for line := range strings.Lines(string(groups)) {
 		fields := strings.SplitN(strings.TrimSpace(line), ":", 3)
 		if len(fields) != 3 {
 			continue
 		}
 		for _, controller := range strings.Split(fields[1], ",") {
-			if point, ok := points[controller]; ok {
+			if point, ok := own.points[controller]; ok {
 				own.dirs[controller] = point.dir(fields[2])
 			}
 		}
 	}
-	return own, own.check()
+	return own, own.decide()
 }
 
-// check decides between v1 (or hybrid) and v2, by where the memory controller is.
-func (o *Own) check() error {
+// decide between v1 (or hybrid) and v2, by where the controllers are.
+func (o *Own) decide() error {
 	need := controllers()
 	has := func(controller string) bool { return o.dirs[controller] != "" }
 	if slices.ContainsFunc(need, has) {
@@ -77,13 +102,18 @@ func (o *Own) check() error {
 	if filepath.Base(o.dirs[unified]) == delegateSubgroup {
 		o.dirs[unified] = filepath.Dir(o.dirs[unified])
 	}
+	return nil
+}
+
+// checkDelegation looks whether groups below the own one can have limits.
+func (o *Own) checkDelegation() error {
 	text, err := os.ReadFile(filepath.Join(o.dirs[unified], "cgroup.controllers"))
 	if err != nil {
 		return fmt.Errorf("controllers of the own group: %w", err)
 	}
-	for _, controller := range need {
+	for _, controller := range controllers() {
 		if !slices.Contains(strings.Fields(string(text)), controller) {
-			return muster.Errorf(muster.Unavailable, "the agent's cgroup %s has no controller %s: run the agent as a unit with Delegate=yes and DelegateSubgroup=agent", o.dirs[unified], controller)
+			return muster.Errorf(muster.Unavailable, "the agent's cgroup %s has no controller %s: run the agent as a unit with Delegate=yes", o.dirs[unified], controller)
 		}
 	}
 	return nil
@@ -105,6 +135,32 @@ func (o *Own) Hasten() error {
 		return nil
 	}
 	return write(filepath.Join(o.dirs["pids"], "cgroup.procs"), strconv.Itoa(os.Getpid())) // any hierarchy: the lock is one
+}
+
+// MakeRoom moves the process into a group of its own below the one that it is in, so that this one can hand controllers
+// down. It refuses when others are in that too: they are not the caller's to move. On v1 it does nothing.
+func (o *Own) MakeRoom() error {
+	if !o.v2 {
+		return nil
+	}
+	dir, self := o.dirs[unified], strconv.Itoa(os.Getpid())
+	text, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+	if err != nil {
+		return fmt.Errorf("own group: %w", err)
+	}
+	for _, pid := range strings.Fields(string(text)) {
+		if pid != self {
+			return muster.Errorf(muster.Unavailable, "the agent's cgroup %s has other processes too, such as %s, so that it cannot hand its controllers down: run the agent as a unit of its own with Delegate=yes", dir, pid)
+		}
+	}
+	room := filepath.Join(dir, delegateSubgroup)
+	if err := os.MkdirAll(room, 0o755); err != nil {
+		return fmt.Errorf("make cgroup: %w", err)
+	}
+	if err := write(filepath.Join(room, "cgroup.procs"), self); err != nil {
+		return fmt.Errorf("join cgroup: %w", err)
+	}
+	return nil
 }
 
 type mountPoint struct{ root, path string }

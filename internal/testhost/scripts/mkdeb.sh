@@ -1,7 +1,8 @@
 #!/bin/bash
-# mkdeb.sh DIR: make a bootable Debian root out of packages that are installed on this machine, without a download.
+# mkdeb.sh DIR PACKAGE...: make a bootable Debian root out of packages that are installed on this machine, without a download.
 set -euo pipefail
 root=$1
+shift
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$root"/usr/{bin,sbin,lib,lib64}
@@ -9,7 +10,7 @@ for dir in bin sbin lib lib64; do ln -s usr/$dir "$root/$dir"; done
 
 # The packages with what they depend on.
 dpkg-query -W -f='${db:Status-Status}|${Package}|${Pre-Depends},${Depends}|${Provides}\n' |
-	awk -F'|' -v want="systemd dbus base-files libc-bin coreutils bash dash util-linux" '
+	awk -F'|' -v want="$*" '
 	$1 == "installed" {
 		have[$2] = 1; n = split($0, field, "|"); deps = ""
 		for (i = 3; i < n; i++) deps = deps (i > 3 ? "|" : "") field[i]

@@ -64,8 +64,9 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 
 // connect returns a client with at most so many connections, which it keeps.
 func (s *simulation) connect(connections int) (*client.Client, error) {
+	dialer := net.Dialer{Timeout: 5 * time.Second} // else those in vain would use the connections up
 	return client.New(client.Options{URL: s.o.URL, UserAgent: "muster-sim/" + s.o.Version, Transport: &http.Transport{
-		Proxy: http.ProxyFromEnvironment, MaxConnsPerHost: connections, MaxIdleConnsPerHost: connections, IdleConnTimeout: 90 * time.Second,
+		Proxy: http.ProxyFromEnvironment, DialContext: dialer.DialContext, MaxConnsPerHost: connections, MaxIdleConnsPerHost: connections, IdleConnTimeout: 90 * time.Second,
 	}})
 }
 

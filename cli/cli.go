@@ -68,11 +68,10 @@ func (a *app) root() *cobra.Command {
 	root := group("muster", "The registry of a small cloud",
 		a.devCommand(), a.serverCommand(), a.agentCommand(), a.imageCommand(), a.simCommand(),
 		a.nodeCommand(), a.instanceCommand(), a.clusterCommand(), a.brakeCommand(), a.watchCommand(),
-		a.versionCommand(), exitCodesTopic(), a.shimCommand(),
+		a.completionCommand(), a.versionCommand(), exitCodesTopic(), a.shimCommand(),
 	)
 	root.Long = rootLong
 	root.SilenceErrors, root.SilenceUsage = true, true
-	root.CompletionOptions.HiddenDefaultCmd = true
 	root.PersistentPreRunE = func(c *cobra.Command, _ []string) error {
 		return readEnvironment(c.Flags(), a.std.LookupEnv)
 	}
@@ -87,6 +86,7 @@ func (a *app) root() *cobra.Command {
 	})
 	root.SetFlagErrorFunc(flagError)
 	root.SetUsageFunc(printUsage)
+	a.complete(root)
 	return root
 }
 

@@ -59,6 +59,15 @@ func (n *narrowing[F]) keys() []string {
 	return append(keys, labelPrefix+"KEY")
 }
 
+// choices are the values that the keys can have, nil where that is any text.
+func (n *narrowing[F]) choices() map[string][]string {
+	choices := map[string][]string{}
+	for _, c := range n.criteria {
+		choices[c.key] = c.words
+	}
+	return choices
+}
+
 // filter returns what all flags together select.
 func (n *narrowing[F]) filter() (*F, error) {
 	s := selection[F]{narrowing: n, filter: new(F), labels: muster.Map{}, given: map[string]string{}}

@@ -50,9 +50,9 @@ func (a *app) launchCommand() *cobra.Command {
 		},
 	}
 	f := c.Flags()
-	f.StringVar(&l.size, "type", "", "how large it is: NANO, MICRO, SMALL, MEDIUM or LARGE (required)")
+	f.StringVar(&l.size, "type", "", "its `TYPE`, how large it is: NANO, MICRO, SMALL, MEDIUM or LARGE (required)")
 	f.StringVar(&l.name, "name", "", "a `NAME` for people; its id when left out")
-	f.StringVar(&l.image, "image", "minimal", "what its root file system starts from, by `NAME`")
+	f.StringVar(&l.image, "image", "minimal", "what its root file system starts from, an `IMAGE`")
 	f.StringArrayVar(&l.env, "env", nil, "a variable `KEY=VALUE` of its environment; may be repeated")
 	f.StringToStringVar(&l.labels, "label", nil, "a label `KEY=VALUE` of its own; may be repeated")
 	f.StringToStringVar(&l.selector, "selector", nil, "a label `KEY=VALUE` that its node must have; may be repeated")

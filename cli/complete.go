@@ -1,0 +1,224 @@
+package cli
+
+import (
+	"context"
+	"iter"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/muster-cloud/muster"
+	"github.com/muster-cloud/muster/client"
+)
+
+const (
+	// completePatience is how long a person at the Tab key is kept waiting.
+	completePatience = time.Second
+	// completeMost bounds what is offered.
+	completeMost = 1000
+)
+
+// source is what can be written for a placeholder. What does not begin with
+// prefix may be among it: shells leave it out.
+type source func(ctx context.Context, c *cobra.Command, prefix string) ([]cobra.Completion, cobra.ShellCompDirective)
+
+// complete has every argument and every value of a flag completed by its
+// placeholder in the help: what is called NODE is a node. What nobody knows is
+// not completed at all, since the names of files would be nonsense.
+func (a *app) complete(root *cobra.Command) {
+	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
+	sources := a.sources()
+	for c := range tree(root) {
+		if words := strings.Fields(c.Use); len(words) > 1 && sources[words[1]] != nil {
+			c.ValidArgsFunction = onlyFirst(sources[words[1]])
+		}
+		c.LocalFlags().VisitAll(func(f *pflag.Flag) {
+			placeholder, _ := pflag.UnquoteUsage(f)
+			from := sources["--"+f.Name]
+			if from == nil {
+				from = sources[placeholder]
+			}
+			if from != nil {
+				_ = c.RegisterFlagCompletionFunc(f.Name, always(from)) // it only fails for a flag that isn't there, or twice
+			}
+		})
+	}
+}
+
+// tree goes through a command and all below it.
+func tree(c *cobra.Command) iter.Seq[*cobra.Command] {
+	return func(yield func(*cobra.Command) bool) {
+		if !yield(c) {
+			return
+		}
+		for _, sub := range c.Commands() {
+			for c := range tree(sub) {
+				if !yield(c) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// always completes by a source, whatever was given before.
+func always(from source) cobra.CompletionFunc {
+	return func(c *cobra.Command, _ []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		return from(c.Context(), c, prefix)
+	}
+}
+
+// onlyFirst completes the first argument by a source, and no other.
+func onlyFirst(from source) cobra.CompletionFunc {
+	return func(c *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return from(c.Context(), c, prefix)
+	}
+}
+
+// sources are all that is completed, by placeholder, or by the name of one flag.
+func (a *app) sources() map[string]source {
+	return map[string]source{
+		"NODE": a.nodeIDs, "INSTANCE": a.instanceIDs, "IMAGE": a.imageNames,
+		"SHELL": oneOf(shells()...), "FORMAT": oneOf(formatTable, formatJSON, formatYAML), "--log-format": oneOf("text", "json"),
+		"LEVEL": oneOf("DEBUG", "INFO", "WARN", "ERROR"), "TYPE": oneOf(instanceTypes()...), "ROLE": oneOf(texts(nodeRoles())...),
+		"KIND": oneOf("node", "instance", "cluster"), "STATUS": statuses, "--filter": a.filterTerms,
+		"DIRECTORY": files, "PATH": files, "FILE": files, "TARBALL": files,
+	}
+}
+
+// oneOf offers the same always.
+func oneOf(list ...string) source {
+	return func(context.Context, *cobra.Command, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		return list, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// files leaves it to the shell.
+func files(context.Context, *cobra.Command, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	return nil, cobra.ShellCompDirectiveDefault
+}
+
+// isOfNodes tells whether a command is below `muster node`.
+func isOfNodes(c *cobra.Command) bool { return c.HasParent() && c.Parent().Name() == "node" }
+
+func statuses(_ context.Context, c *cobra.Command, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	if isOfNodes(c) {
+		return texts(liveNodeStatuses()), cobra.ShellCompDirectiveNoFileComp
+	}
+	return texts(muster.InstanceStatuses()), cobra.ShellCompDirectiveNoFileComp
+}
+
+// offer asks the server, and offers what it has said when the time is up.
+func offer[T any](ctx context.Context, a *app, all func(context.Context, *client.Client) iter.Seq2[*T, error], entry func(*T) cobra.Completion) ([]cobra.Completion, cobra.ShellCompDirective) {
+	c, err := client.New(client.Options{URL: a.server, UserAgent: "muster/" + version, Timeout: completePatience, Tries: 1})
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	ctx, cancel := context.WithTimeout(ctx, completePatience)
+	defer cancel()
+	var out []cobra.Completion
+	for object, err := range all(ctx, c) {
+		if err != nil || len(out) == completeMost {
+			break
+		}
+		if e := entry(object); e != "" {
+			out = append(out, e)
+		}
+	}
+	return out, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
+}
+
+// nodeIDs offers the nodes that a command can be about.
+func (a *app) nodeIDs(ctx context.Context, c *cobra.Command, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	if c.Name() == "forget" { // those were removed, and are in no list
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var filter *muster.NodeFilter
+	if c.Name() == "cordon" || c.Name() == "uncordon" {
+		schedulable := c.Name() == "cordon"
+		filter = &muster.NodeFilter{Schedulable: &schedulable}
+	}
+	return offer(ctx, a, func(ctx context.Context, api *client.Client) iter.Seq2[*client.Node, error] {
+		return api.AllNodes(ctx, filter)
+	}, func(n *client.Node) cobra.Completion {
+		return cobra.CompletionWithDesc(string(n.ID), oneLine(nodeStatus(n)+", "+n.Addr))
+	})
+}
+
+// instanceIDs offers the instances that a command can be about.
+func (a *app) instanceIDs(ctx context.Context, c *cobra.Command, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	filter := &muster.InstanceFilter{}
+	switch c.Name() {
+	case "start":
+		filter.Status = []muster.InstanceStatus{muster.Stopped, muster.Failed}
+	case "stop":
+		filter.Status = []muster.InstanceStatus{muster.Pending, muster.Provisioning, muster.Running}
+	case "adopt":
+		filter.Status = []muster.InstanceStatus{muster.Unknown}
+	case "terminate":
+		filter.Status = slices.DeleteFunc(muster.InstanceStatuses(), func(s muster.InstanceStatus) bool {
+			return s == muster.Terminating || s == muster.Terminated
+		})
+	}
+	return offer(ctx, a, func(ctx context.Context, api *client.Client) iter.Seq2[*client.Instance, error] {
+		return api.AllInstances(ctx, filter)
+	}, func(i *client.Instance) cobra.Completion {
+		what := string(i.Status)
+		if i.Name != string(i.ID) {
+			what = i.Name + ", " + what
+		}
+		if node := nodeOf(i); node != "" {
+			what += " on " + node
+		}
+		return cobra.CompletionWithDesc(string(i.ID), oneLine(what))
+	})
+}
+
+// imageNames offers the images that some node has.
+func (a *app) imageNames(ctx context.Context, _ *cobra.Command, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	var names []cobra.Completion
+	_, directive := offer(ctx, a, func(ctx context.Context, api *client.Client) iter.Seq2[*client.Node, error] {
+		return api.AllNodes(ctx, nil)
+	}, func(n *client.Node) cobra.Completion {
+		names = append(names, n.Images...)
+		return cobra.Completion(n.ID)
+	})
+	slices.Sort(names)
+	return slices.Compact(names), directive
+}
+
+// filterTerms offers the keys of --filter, and behind a key its values. Terms
+// before the last comma stay as they are.
+func (a *app) filterTerms(ctx context.Context, c *cobra.Command, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	done, term := "", prefix
+	if at := strings.LastIndex(prefix, ","); at >= 0 {
+		done, term = prefix[:at+1], prefix[at+1:]
+	}
+	keys := instanceNarrowing().choices()
+	if isOfNodes(c) {
+		keys = nodeNarrowing().choices()
+	}
+	var out []cobra.Completion
+	key, _, hasValue := strings.Cut(term, "=")
+	if !hasValue {
+		for key := range keys {
+			out = append(out, done+key+"=")
+		}
+		slices.Sort(out)
+		return append(out, done+labelPrefix), cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+	}
+	values, directive := keys[key], cobra.ShellCompDirectiveNoFileComp
+	if key == "node" {
+		values, directive = a.nodeIDs(ctx, c, "")
+	}
+	for _, value := range values {
+		out = append(out, done+key+"="+value)
+	}
+	return out, directive
+}

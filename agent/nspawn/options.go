@@ -2,18 +2,13 @@ package nspawn
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
-	"strings"
 	"sync"
 	"time"
 
-	"github.com/muster-cloud/muster"
 	"github.com/muster-cloud/muster/agent/image"
 	"github.com/muster-cloud/muster/agent/network"
 )
@@ -91,49 +86,3 @@ func (d *Driver) Images(context.Context) ([]string, error) {
 
 // Network returns the network of the driver's machines, such as to check a subnet before it is used.
 func (d *Driver) Network() *network.Network { return d.network }
-
-// Check says everything that the host lacks to run machines, each with the remedy, as one UNAVAILABLE error; or ctx's error.
-func (d *Driver) Check(ctx context.Context) error {
-	if err := d.opts.Launcher.validate(); err != nil {
-		return err
-	}
-	var lacks []string
-	if os.Geteuid() != 0 {
-		lacks = append(lacks, "machines need root: run the agent as root")
-	}
-	if _, err := exec.LookPath("systemd-nspawn"); err != nil {
-		lacks = append(lacks, "systemd-nspawn is not in PATH: apt-get install systemd-container")
-	}
-	if !filepath.IsAbs(d.opts.StateDir) || strings.ContainsAny(d.opts.StateDir, `:,\"`) {
-		lacks = append(lacks, fmt.Sprintf("the state directory %q cannot be mounted on: give an absolute path without colons, commas, quotes and backslashes", d.opts.StateDir))
-	}
-	if err := checkOverlay(); err != nil {
-		lacks = append(lacks, err.Error())
-	}
-	if err := d.launcher(ctx).check(ctx); err != nil {
-		lacks = append(lacks, err.Error())
-	}
-	if err := ctx.Err(); err != nil {
-		return err // it may be why something does not answer
-	}
-	if len(lacks) > 0 {
-		return muster.Errorf(muster.Unavailable, "this host cannot run machines: %s", strings.Join(lacks, "; "))
-	}
-	return nil
-}
-
-// checkOverlay looks for overlayfs in the kernel, loading its module if need be.
-func checkOverlay() error {
-	has := func() bool {
-		text, err := os.ReadFile("/proc/filesystems")
-		return err == nil && strings.Contains(string(text), "\toverlay\n")
-	}
-	if has() {
-		return nil
-	}
-	err := exec.Command("modprobe", "overlay").Run()
-	if has() {
-		return nil
-	}
-	return errors.Join(errors.New("the kernel has no overlayfs: modprobe overlay"), err)
-}

@@ -67,6 +67,8 @@ const (
 	DefaultKeepChangesFor  = 72 * time.Hour
 	DefaultFlushInterval   = time.Minute
 	DefaultTombstone       = 72 * time.Hour
+	DefaultLogReaders      = 256
+	DefaultLogReadersNode  = 16
 	DefaultInstanceNetwork = "10.213.0.0/16"
 )
 
@@ -87,7 +89,10 @@ type Options struct {
 	KeepChangesFor  time.Duration // how long they are kept; 0: DefaultKeepChangesFor
 	FlushInterval   time.Duration // how often lastSeen is flushed and the log compacted; 0: DefaultFlushInterval
 	Tombstone       time.Duration // how long a pruned node can return as itself; 0: DefaultTombstone
+	LogReaders      int           // logs that are read at a time; 0: DefaultLogReaders
 	Now             func() time.Time
+	// LogReadersPerNode is how many logs of one node are read at a time; 0: DefaultLogReadersNode.
+	LogReadersPerNode int
 	// Probe asks the server's own port, as an agent would: while it fails, no
 	// node's silence is believed. Nil: it is not asked.
 	Probe func(context.Context) error
@@ -109,6 +114,8 @@ func (o Options) withDefaults() Options {
 	orDefault(&o.KeepChangesFor, DefaultKeepChangesFor)
 	orDefault(&o.FlushInterval, DefaultFlushInterval)
 	orDefault(&o.Tombstone, DefaultTombstone)
+	orDefault(&o.LogReaders, DefaultLogReaders)
+	orDefault(&o.LogReadersPerNode, DefaultLogReadersNode)
 	if o.Now == nil {
 		o.Now = time.Now
 	}
@@ -149,6 +156,8 @@ type Registry struct {
 	opts    Options
 	commits *committer
 	beats   beats
+	desk    desk
+	readers readers
 	sweeps  chan struct{} // wakes the sweeper
 	nudges  chan Nudge
 

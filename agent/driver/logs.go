@@ -29,6 +29,7 @@ type LogRead struct {
 type LogPart struct {
 	Offset int64  // of the first byte: higher than asked for when that is no longer kept
 	Data   []byte // as it was written, whatever it was
+	End    int64  // the place after the newest byte that there is
 	Ended  bool   // the machine has Exited, and nothing follows
 }
 

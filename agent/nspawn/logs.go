@@ -43,13 +43,13 @@ func (m machine) readConsole(r driver.LogRead) (driver.LogPart, error) {
 			return part, nil
 		}
 	}
-	return driver.LogPart{Offset: max(r.Offset, 0)}, nil // it moves too fast: another time
+	return driver.LogPart{Offset: max(r.Offset, 0), End: max(r.Offset, 0)}, nil // it moves too fast: another time
 }
 
 func (m machine) readSpan(s span, r driver.LogRead) (part driver.LogPart, err error) {
 	f, err := os.Open(m.path("console.log"))
 	if errors.Is(err, fs.ErrNotExist) {
-		return driver.LogPart{Offset: max(r.Offset, 0)}, nil
+		return driver.LogPart{}, nil
 	}
 	if err != nil {
 		return part, err
@@ -64,7 +64,7 @@ func (m machine) readSpan(s span, r driver.LogRead) (part driver.LogPart, err er
 		s.Start = max(s.Start, s.Base+data)
 	}
 	end := s.Base + info.Size()
-	part.Offset = min(max(r.Offset, s.Start), end)
+	part.Offset, part.End = min(max(r.Offset, s.Start), end), end
 	if r.Offset < 0 {
 		if part.Offset, err = tail(f, s, end, r.Tail); err != nil {
 			return part, err

@@ -36,6 +36,38 @@ func (v *AdoptInstanceResponse) GetAdoptInstance() *AdoptInstanceAdoptInstanceAd
 	return v.AdoptInstance
 }
 
+// AgentRequestsResponse is returned by AgentRequests on success.
+type AgentRequestsResponse struct {
+	// For agents: what the server asks the node for. A newer connection of the node ends the older.
+	AgentRequests *muster.AgentRequest `json:"agentRequests"`
+}
+
+// GetAgentRequests returns AgentRequestsResponse.AgentRequests, and is useful for accessing the field via an interface.
+func (v *AgentRequestsResponse) GetAgentRequests() *muster.AgentRequest { return v.AgentRequests }
+
+// AnswerAgentRequestAnswerAgentRequestAgentAnswerPayload includes the requested fields of the GraphQL type AgentAnswerPayload.
+// The GraphQL type's documentation follows.
+//
+// What the answer led to.
+type AnswerAgentRequestAnswerAgentRequestAgentAnswerPayload struct {
+	// Whether somebody still waited for it.
+	Wanted bool `json:"wanted"`
+}
+
+// GetWanted returns AnswerAgentRequestAnswerAgentRequestAgentAnswerPayload.Wanted, and is useful for accessing the field via an interface.
+func (v *AnswerAgentRequestAnswerAgentRequestAgentAnswerPayload) GetWanted() bool { return v.Wanted }
+
+// AnswerAgentRequestResponse is returned by AnswerAgentRequest on success.
+type AnswerAgentRequestResponse struct {
+	// For agents: answers a request of agentRequests.
+	AnswerAgentRequest *AnswerAgentRequestAnswerAgentRequestAgentAnswerPayload `json:"answerAgentRequest"`
+}
+
+// GetAnswerAgentRequest returns AnswerAgentRequestResponse.AnswerAgentRequest, and is useful for accessing the field via an interface.
+func (v *AnswerAgentRequestResponse) GetAnswerAgentRequest() *AnswerAgentRequestAnswerAgentRequestAgentAnswerPayload {
+	return v.AnswerAgentRequest
+}
+
 // Brake includes the GraphQL fields of Brake requested by the fragment Brake.
 // The GraphQL type's documentation follows.
 //
@@ -816,6 +848,15 @@ func (v *InstanceEdge) GetCursor() string { return v.Cursor }
 
 // GetNode returns InstanceEdge.Node, and is useful for accessing the field via an interface.
 func (v *InstanceEdge) GetNode() *Instance { return v.Node }
+
+// InstanceLogsResponse is returned by InstanceLogs on success.
+type InstanceLogsResponse struct {
+	// What an instance wrote to its console, piece by piece, until it is terminated. UNAVAILABLE: its node is away; go on later with `after`.
+	InstanceLogs *muster.LogPiece `json:"instanceLogs"`
+}
+
+// GetInstanceLogs returns InstanceLogsResponse.InstanceLogs, and is useful for accessing the field via an interface.
+func (v *InstanceLogsResponse) GetInstanceLogs() *muster.LogPiece { return v.InstanceLogs }
 
 // InstanceTypeInfo includes the GraphQL fields of InstanceTypeInfo requested by the fragment InstanceTypeInfo.
 // The GraphQL type's documentation follows.
@@ -1953,6 +1994,26 @@ type __AdoptInstanceInput struct {
 // GetId returns __AdoptInstanceInput.Id, and is useful for accessing the field via an interface.
 func (v *__AdoptInstanceInput) GetId() string { return v.Id }
 
+// __AgentRequestsInput is used internally by genqlient
+type __AgentRequestsInput struct {
+	Uid         string `json:"uid"`
+	Incarnation int64  `json:"incarnation"`
+}
+
+// GetUid returns __AgentRequestsInput.Uid, and is useful for accessing the field via an interface.
+func (v *__AgentRequestsInput) GetUid() string { return v.Uid }
+
+// GetIncarnation returns __AgentRequestsInput.Incarnation, and is useful for accessing the field via an interface.
+func (v *__AgentRequestsInput) GetIncarnation() int64 { return v.Incarnation }
+
+// __AnswerAgentRequestInput is used internally by genqlient
+type __AnswerAgentRequestInput struct {
+	Input muster.AgentAnswerInput `json:"input"`
+}
+
+// GetInput returns __AnswerAgentRequestInput.Input, and is useful for accessing the field via an interface.
+func (v *__AnswerAgentRequestInput) GetInput() muster.AgentAnswerInput { return v.Input }
+
 // __CordonNodeInput is used internally by genqlient
 type __CordonNodeInput struct {
 	Id     string `json:"id"`
@@ -2067,6 +2128,26 @@ type __InstanceByIDInput struct {
 
 // GetId returns __InstanceByIDInput.Id, and is useful for accessing the field via an interface.
 func (v *__InstanceByIDInput) GetId() string { return v.Id }
+
+// __InstanceLogsInput is used internally by genqlient
+type __InstanceLogsInput struct {
+	Id     string  `json:"id"`
+	After  *string `json:"after"`
+	Tail   *int    `json:"tail"`
+	Follow *bool   `json:"follow"`
+}
+
+// GetId returns __InstanceLogsInput.Id, and is useful for accessing the field via an interface.
+func (v *__InstanceLogsInput) GetId() string { return v.Id }
+
+// GetAfter returns __InstanceLogsInput.After, and is useful for accessing the field via an interface.
+func (v *__InstanceLogsInput) GetAfter() *string { return v.After }
+
+// GetTail returns __InstanceLogsInput.Tail, and is useful for accessing the field via an interface.
+func (v *__InstanceLogsInput) GetTail() *int { return v.Tail }
+
+// GetFollow returns __InstanceLogsInput.Follow, and is useful for accessing the field via an interface.
+func (v *__InstanceLogsInput) GetFollow() *bool { return v.Follow }
 
 // __LabelInstanceInput is used internally by genqlient
 type __LabelInstanceInput struct {
@@ -2431,6 +2512,103 @@ func AdoptInstance(
 	}
 
 	data_ = &AdoptInstanceResponse{}
+	resp_ := &graphql.Response{Data: data_}
+
+	err_ = client_.MakeRequest(
+		ctx_,
+		req_,
+		resp_,
+	)
+
+	return data_, err_
+}
+
+// The subscription executed by AgentRequests.
+const AgentRequests_Operation = `
+subscription AgentRequests ($uid: ID!, $incarnation: Int64!) {
+	agentRequests(uid: $uid, incarnation: $incarnation) {
+		id
+		log {
+			machine
+			offset
+			tail
+			limit
+			wait
+		}
+	}
+}
+`
+
+// To unsubscribe, use [graphql.WebSocketClient.Unsubscribe]
+func AgentRequests(
+	ctx_ context.Context,
+	client_ graphql.WebSocketClient,
+	uid string,
+	incarnation int64,
+) (dataChan_ chan AgentRequestsWsResponse, subscriptionID_ string, err_ error) {
+	req_ := &graphql.Request{
+		OpName: "AgentRequests",
+		Query:  AgentRequests_Operation,
+		Variables: &__AgentRequestsInput{
+			Uid:         uid,
+			Incarnation: incarnation,
+		},
+	}
+
+	dataChan_ = make(chan AgentRequestsWsResponse)
+	subscriptionID_, err_ = client_.Subscribe(req_, dataChan_, AgentRequestsForwardData)
+
+	return dataChan_, subscriptionID_, err_
+}
+
+type AgentRequestsWsResponse graphql.BaseResponse[*AgentRequestsResponse]
+
+func AgentRequestsForwardData(interfaceChan interface{}, jsonRawMsg json.RawMessage) error {
+	var gqlResp graphql.Response
+	var wsResp AgentRequestsWsResponse
+	err := json.Unmarshal(jsonRawMsg, &gqlResp)
+	if err != nil {
+		return err
+	}
+	if len(gqlResp.Errors) == 0 {
+		err = json.Unmarshal(jsonRawMsg, &wsResp)
+		if err != nil {
+			return err
+		}
+	} else {
+		wsResp.Errors = gqlResp.Errors
+	}
+	dataChan_, ok := interfaceChan.(chan AgentRequestsWsResponse)
+	if !ok {
+		return errors.New("failed to cast interface into 'chan AgentRequestsWsResponse'")
+	}
+	dataChan_ <- wsResp
+	return nil
+}
+
+// The mutation executed by AnswerAgentRequest.
+const AnswerAgentRequest_Operation = `
+mutation AnswerAgentRequest ($input: AgentAnswerInput!) {
+	answerAgentRequest(input: $input) {
+		wanted
+	}
+}
+`
+
+func AnswerAgentRequest(
+	ctx_ context.Context,
+	client_ graphql.Client,
+	input muster.AgentAnswerInput,
+) (data_ *AnswerAgentRequestResponse, err_ error) {
+	req_ := &graphql.Request{
+		OpName: "AnswerAgentRequest",
+		Query:  AnswerAgentRequest_Operation,
+		Variables: &__AnswerAgentRequestInput{
+			Input: input,
+		},
+	}
+
+	data_ = &AnswerAgentRequestResponse{}
 	resp_ := &graphql.Response{Data: data_}
 
 	err_ = client_.MakeRequest(
@@ -2862,6 +3040,71 @@ func InstanceByID(
 	)
 
 	return data_, err_
+}
+
+// The subscription executed by InstanceLogs.
+const InstanceLogs_Operation = `
+subscription InstanceLogs ($id: ID!, $after: String, $tail: Int, $follow: Boolean) {
+	instanceLogs(id: $id, after: $after, tail: $tail, follow: $follow) {
+		text
+		place
+		generation
+		offset
+		skipped
+		end
+	}
+}
+`
+
+// To unsubscribe, use [graphql.WebSocketClient.Unsubscribe]
+func InstanceLogs(
+	ctx_ context.Context,
+	client_ graphql.WebSocketClient,
+	id string,
+	after *string,
+	tail *int,
+	follow *bool,
+) (dataChan_ chan InstanceLogsWsResponse, subscriptionID_ string, err_ error) {
+	req_ := &graphql.Request{
+		OpName: "InstanceLogs",
+		Query:  InstanceLogs_Operation,
+		Variables: &__InstanceLogsInput{
+			Id:     id,
+			After:  after,
+			Tail:   tail,
+			Follow: follow,
+		},
+	}
+
+	dataChan_ = make(chan InstanceLogsWsResponse)
+	subscriptionID_, err_ = client_.Subscribe(req_, dataChan_, InstanceLogsForwardData)
+
+	return dataChan_, subscriptionID_, err_
+}
+
+type InstanceLogsWsResponse graphql.BaseResponse[*InstanceLogsResponse]
+
+func InstanceLogsForwardData(interfaceChan interface{}, jsonRawMsg json.RawMessage) error {
+	var gqlResp graphql.Response
+	var wsResp InstanceLogsWsResponse
+	err := json.Unmarshal(jsonRawMsg, &gqlResp)
+	if err != nil {
+		return err
+	}
+	if len(gqlResp.Errors) == 0 {
+		err = json.Unmarshal(jsonRawMsg, &wsResp)
+		if err != nil {
+			return err
+		}
+	} else {
+		wsResp.Errors = gqlResp.Errors
+	}
+	dataChan_, ok := interfaceChan.(chan InstanceLogsWsResponse)
+	if !ok {
+		return errors.New("failed to cast interface into 'chan InstanceLogsWsResponse'")
+	}
+	dataChan_ <- wsResp
+	return nil
 }
 
 // The mutation executed by LabelInstance.

@@ -47,6 +47,15 @@ type ComplexityRoot struct {
 		Revision func(childComplexity int) int
 	}
 
+	AgentAnswerPayload struct {
+		Wanted func(childComplexity int) int
+	}
+
+	AgentRequest struct {
+		ID  func(childComplexity int) int
+		Log func(childComplexity int) int
+	}
+
 	Assignment struct {
 		Addr        func(childComplexity int) int
 		BaseImage   func(childComplexity int) int
@@ -285,25 +294,43 @@ type ComplexityRoot struct {
 		Revision func(childComplexity int) int
 	}
 
+	LogPiece struct {
+		End        func(childComplexity int) int
+		Generation func(childComplexity int) int
+		Offset     func(childComplexity int) int
+		Place      func(childComplexity int) int
+		Skipped    func(childComplexity int) int
+		Text       func(childComplexity int) int
+	}
+
+	LogRequest struct {
+		Limit   func(childComplexity int) int
+		Machine func(childComplexity int) int
+		Offset  func(childComplexity int) int
+		Tail    func(childComplexity int) int
+		Wait    func(childComplexity int) int
+	}
+
 	Mutation struct {
-		AdoptInstance     func(childComplexity int, input AdoptInstanceInput) int
-		CordonNode        func(childComplexity int, input CordonNodeInput) int
-		DrainNode         func(childComplexity int, input muster.DrainNodeInput) int
-		ForgetNode        func(childComplexity int, input ForgetNodeInput) int
-		Heartbeat         func(childComplexity int, input muster.HeartbeatInput) int
-		LabelInstance     func(childComplexity int, input muster.LabelInput) int
-		LabelNode         func(childComplexity int, input muster.LabelInput) int
-		LaunchInstance    func(childComplexity int, input muster.LaunchInstanceInput) int
-		RegisterNode      func(childComplexity int, input muster.RegisterNodeInput) int
-		ReleaseBrake      func(childComplexity int, input ReleaseBrakeInput) int
-		RemoveImage       func(childComplexity int, input RemoveImageInput) int
-		RemoveNode        func(childComplexity int, input RemoveNodeInput) int
-		ReportInstances   func(childComplexity int, input muster.ReportInstancesInput) int
-		RestartInstance   func(childComplexity int, input RestartInstanceInput) int
-		StartInstance     func(childComplexity int, input StartInstanceInput) int
-		StopInstance      func(childComplexity int, input StopInstanceInput) int
-		TerminateInstance func(childComplexity int, input TerminateInstanceInput) int
-		UncordonNode      func(childComplexity int, input UncordonNodeInput) int
+		AdoptInstance      func(childComplexity int, input AdoptInstanceInput) int
+		AnswerAgentRequest func(childComplexity int, input muster.AgentAnswerInput) int
+		CordonNode         func(childComplexity int, input CordonNodeInput) int
+		DrainNode          func(childComplexity int, input muster.DrainNodeInput) int
+		ForgetNode         func(childComplexity int, input ForgetNodeInput) int
+		Heartbeat          func(childComplexity int, input muster.HeartbeatInput) int
+		LabelInstance      func(childComplexity int, input muster.LabelInput) int
+		LabelNode          func(childComplexity int, input muster.LabelInput) int
+		LaunchInstance     func(childComplexity int, input muster.LaunchInstanceInput) int
+		RegisterNode       func(childComplexity int, input muster.RegisterNodeInput) int
+		ReleaseBrake       func(childComplexity int, input ReleaseBrakeInput) int
+		RemoveImage        func(childComplexity int, input RemoveImageInput) int
+		RemoveNode         func(childComplexity int, input RemoveNodeInput) int
+		ReportInstances    func(childComplexity int, input muster.ReportInstancesInput) int
+		RestartInstance    func(childComplexity int, input RestartInstanceInput) int
+		StartInstance      func(childComplexity int, input StartInstanceInput) int
+		StopInstance       func(childComplexity int, input StopInstanceInput) int
+		TerminateInstance  func(childComplexity int, input TerminateInstanceInput) int
+		UncordonNode       func(childComplexity int, input UncordonNodeInput) int
 	}
 
 	Node struct {
@@ -446,8 +473,10 @@ type ComplexityRoot struct {
 	}
 
 	Subscription struct {
+		AgentRequests   func(childComplexity int, uid string, incarnation int64) int
 		HealthChanges   func(childComplexity int, since *muster.Cursor, initial *bool, filter *muster.HealthFilter) int
 		InstanceChanges func(childComplexity int, since *muster.Cursor, initial *bool, filter *muster.InstanceFilter) int
+		InstanceLogs    func(childComplexity int, id string, after *string, tail *int, follow *bool) int
 		NodeChanges     func(childComplexity int, since *muster.Cursor, initial *bool, filter *muster.NodeFilter) int
 	}
 
@@ -477,6 +506,7 @@ type MutationResolver interface {
 	RegisterNode(ctx context.Context, input muster.RegisterNodeInput) (*RegisterNodePayload, error)
 	Heartbeat(ctx context.Context, input muster.HeartbeatInput) (*muster.Beat, error)
 	ReportInstances(ctx context.Context, input muster.ReportInstancesInput) (*ReportInstancesPayload, error)
+	AnswerAgentRequest(ctx context.Context, input muster.AgentAnswerInput) (*AgentAnswerPayload, error)
 	CordonNode(ctx context.Context, input CordonNodeInput) (*CordonNodePayload, error)
 	UncordonNode(ctx context.Context, input UncordonNodeInput) (*UncordonNodePayload, error)
 	DrainNode(ctx context.Context, input muster.DrainNodeInput) (*DrainNodePayload, error)
@@ -522,6 +552,8 @@ type SubscriptionResolver interface {
 	HealthChanges(ctx context.Context, since *muster.Cursor, initial *bool, filter *muster.HealthFilter) (<-chan *muster.Event, error)
 	NodeChanges(ctx context.Context, since *muster.Cursor, initial *bool, filter *muster.NodeFilter) (<-chan *muster.Event, error)
 	InstanceChanges(ctx context.Context, since *muster.Cursor, initial *bool, filter *muster.InstanceFilter) (<-chan *muster.Event, error)
+	InstanceLogs(ctx context.Context, id string, after *string, tail *int, follow *bool) (<-chan *muster.LogPiece, error)
+	AgentRequests(ctx context.Context, uid string, incarnation int64) (<-chan *muster.AgentRequest, error)
 }
 
 // endregion ************************** generated!.gotpl **************************
@@ -554,6 +586,26 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.AdoptInstancePayload.Revision(childComplexity), true
+
+	case "AgentAnswerPayload.wanted":
+		if e.ComplexityRoot.AgentAnswerPayload.Wanted == nil {
+			break
+		}
+
+		return e.ComplexityRoot.AgentAnswerPayload.Wanted(childComplexity), true
+
+	case "AgentRequest.id":
+		if e.ComplexityRoot.AgentRequest.ID == nil {
+			break
+		}
+
+		return e.ComplexityRoot.AgentRequest.ID(childComplexity), true
+	case "AgentRequest.log":
+		if e.ComplexityRoot.AgentRequest.Log == nil {
+			break
+		}
+
+		return e.ComplexityRoot.AgentRequest.Log(childComplexity), true
 
 	case "Assignment.addr":
 		if e.ComplexityRoot.Assignment.Addr == nil {
@@ -1529,6 +1581,74 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 
 		return e.ComplexityRoot.LaunchInstancePayload.Revision(childComplexity), true
 
+	case "LogPiece.end":
+		if e.ComplexityRoot.LogPiece.End == nil {
+			break
+		}
+
+		return e.ComplexityRoot.LogPiece.End(childComplexity), true
+	case "LogPiece.generation":
+		if e.ComplexityRoot.LogPiece.Generation == nil {
+			break
+		}
+
+		return e.ComplexityRoot.LogPiece.Generation(childComplexity), true
+	case "LogPiece.offset":
+		if e.ComplexityRoot.LogPiece.Offset == nil {
+			break
+		}
+
+		return e.ComplexityRoot.LogPiece.Offset(childComplexity), true
+	case "LogPiece.place":
+		if e.ComplexityRoot.LogPiece.Place == nil {
+			break
+		}
+
+		return e.ComplexityRoot.LogPiece.Place(childComplexity), true
+	case "LogPiece.skipped":
+		if e.ComplexityRoot.LogPiece.Skipped == nil {
+			break
+		}
+
+		return e.ComplexityRoot.LogPiece.Skipped(childComplexity), true
+	case "LogPiece.text":
+		if e.ComplexityRoot.LogPiece.Text == nil {
+			break
+		}
+
+		return e.ComplexityRoot.LogPiece.Text(childComplexity), true
+
+	case "LogRequest.limit":
+		if e.ComplexityRoot.LogRequest.Limit == nil {
+			break
+		}
+
+		return e.ComplexityRoot.LogRequest.Limit(childComplexity), true
+	case "LogRequest.machine":
+		if e.ComplexityRoot.LogRequest.Machine == nil {
+			break
+		}
+
+		return e.ComplexityRoot.LogRequest.Machine(childComplexity), true
+	case "LogRequest.offset":
+		if e.ComplexityRoot.LogRequest.Offset == nil {
+			break
+		}
+
+		return e.ComplexityRoot.LogRequest.Offset(childComplexity), true
+	case "LogRequest.tail":
+		if e.ComplexityRoot.LogRequest.Tail == nil {
+			break
+		}
+
+		return e.ComplexityRoot.LogRequest.Tail(childComplexity), true
+	case "LogRequest.wait":
+		if e.ComplexityRoot.LogRequest.Wait == nil {
+			break
+		}
+
+		return e.ComplexityRoot.LogRequest.Wait(childComplexity), true
+
 	case "Mutation.adoptInstance":
 		if e.ComplexityRoot.Mutation.AdoptInstance == nil {
 			break
@@ -1540,6 +1660,17 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Mutation.AdoptInstance(childComplexity, args["input"].(AdoptInstanceInput)), true
+	case "Mutation.answerAgentRequest":
+		if e.ComplexityRoot.Mutation.AnswerAgentRequest == nil {
+			break
+		}
+
+		args, err := ec.field_Mutation_answerAgentRequest_args(ctx, rawArgs)
+		if err != nil {
+			return 0, false
+		}
+
+		return e.ComplexityRoot.Mutation.AnswerAgentRequest(childComplexity, args["input"].(muster.AgentAnswerInput)), true
 	case "Mutation.cordonNode":
 		if e.ComplexityRoot.Mutation.CordonNode == nil {
 			break
@@ -2341,6 +2472,17 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 
 		return e.ComplexityRoot.StopInstancePayload.Revision(childComplexity), true
 
+	case "Subscription.agentRequests":
+		if e.ComplexityRoot.Subscription.AgentRequests == nil {
+			break
+		}
+
+		args, err := ec.field_Subscription_agentRequests_args(ctx, rawArgs)
+		if err != nil {
+			return 0, false
+		}
+
+		return e.ComplexityRoot.Subscription.AgentRequests(childComplexity, args["uid"].(string), args["incarnation"].(int64)), true
 	case "Subscription.healthChanges":
 		if e.ComplexityRoot.Subscription.HealthChanges == nil {
 			break
@@ -2363,6 +2505,17 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Subscription.InstanceChanges(childComplexity, args["since"].(*muster.Cursor), args["initial"].(*bool), args["filter"].(*muster.InstanceFilter)), true
+	case "Subscription.instanceLogs":
+		if e.ComplexityRoot.Subscription.InstanceLogs == nil {
+			break
+		}
+
+		args, err := ec.field_Subscription_instanceLogs_args(ctx, rawArgs)
+		if err != nil {
+			return 0, false
+		}
+
+		return e.ComplexityRoot.Subscription.InstanceLogs(childComplexity, args["id"].(string), args["after"].(*string), args["tail"].(*int), args["follow"].(*bool)), true
 	case "Subscription.nodeChanges":
 		if e.ComplexityRoot.Subscription.NodeChanges == nil {
 			break
@@ -2411,6 +2564,7 @@ func (e *executableSchema) Exec(ctx context.Context) graphql.ResponseHandler {
 	inputUnmarshalers := func() *graphql.InputUnmarshalerIndex {
 		return graphql.NewInputUnmarshalerIndex(
 			graphql.NewInputUnmarshaler("AdoptInstanceInput", ec.unmarshalInputAdoptInstanceInput),
+			graphql.NewInputUnmarshaler("AgentAnswerInput", ec.unmarshalInputAgentAnswerInput),
 			graphql.NewInputUnmarshaler("CordonNodeInput", ec.unmarshalInputCordonNodeInput),
 			graphql.NewInputUnmarshaler("DrainNodeInput", ec.unmarshalInputDrainNodeInput),
 			graphql.NewInputUnmarshaler("ForgetNodeInput", ec.unmarshalInputForgetNodeInput),
@@ -2558,6 +2712,9 @@ scalar Map
 "A whole number of 64 bits, such as a revision."
 scalar Int64
 
+"Bytes, as base64 text."
+scalar Bytes
+
 "What a caller may do, from least to most."
 enum Role {
   "Reads everything but secrets."
@@ -2685,6 +2842,11 @@ type Mutation {
     "All that is on the node."
     input: ReportInstancesInput!
   ): ReportInstancesPayload @auth(requires: AGENT)
+  "For agents: answers a request of agentRequests."
+  answerAgentRequest(
+    "The answer."
+    input: AgentAnswerInput!
+  ): AgentAnswerPayload @auth(requires: AGENT)
   "Keeps new instances off a node; what runs there runs on."
   cordonNode(
     "Which node and why."
@@ -2791,6 +2953,24 @@ type Subscription {
     "Only the instances that match all of it."
     filter: InstanceFilter
   ): InstanceChange @auth(requires: VIEWER)
+  "What an instance wrote to its console, piece by piece, until it is terminated. UNAVAILABLE: its node is away; go on later with ` + "`" + `after` + "`" + `."
+  instanceLogs(
+    "The instance's id."
+    id: ID!
+    "Go on after this place: the ` + "`" + `place` + "`" + ` of an earlier piece."
+    after: String
+    "Without ` + "`" + `after` + "`" + `: begin so many lines before the end. Left out: with all that is kept, the last 256 KiB of each start at least."
+    tail: Int
+    "Go on with what it will write, after a restart too, until it is terminated."
+    follow: Boolean = false
+  ): LogPiece @auth(requires: VIEWER)
+  "For agents: what the server asks the node for. A newer connection of the node ends the older."
+  agentRequests(
+    "The node's uid."
+    uid: ID!
+    "The agent's incarnation, as it registered."
+    incarnation: Int64!
+  ): AgentRequest @auth(requires: AGENT)
 }
 
 # --- nodes -----------------------------------------------------------------
@@ -3276,6 +3456,24 @@ type InstanceChange {
   instance: Instance
 }
 
+# --- logs ------------------------------------------------------------------
+
+"A piece of what an instance wrote to its console."
+type LogPiece {
+  "What it wrote; what is not valid UTF-8 is replaced by U+FFFD."
+  text: String!
+  "The place after it: hand it back as ` + "`" + `after` + "`" + ` to go on from there."
+  place: String!
+  "Which start of the instance wrote it."
+  generation: Int64!
+  "How many bytes that start had written before."
+  offset: Int64!
+  "How many bytes before it are no longer kept and were not delivered."
+  skipped: Int64!
+  "Whether it is the last piece: nothing follows."
+  end: Boolean!
+}
+
 # --- images ----------------------------------------------------------------
 
 "A base image that the server keeps; nodes get it when they need it."
@@ -3561,6 +3759,8 @@ input InstanceReportInput {
   memLimitMb: Int = 0
   "The image that its root started from."
   baseImage: String = ""
+  "The digest of the server's image that that is; empty: the node's own."
+  imageDigest: String = ""
 }
 
 "What the report led to."
@@ -3569,6 +3769,56 @@ type ReportInstancesPayload {
   remove: [String!]!
   "The newest revision after it."
   revision: Int64!
+}
+
+"Something that the server asks an agent for."
+type AgentRequest {
+  "Which request; the answer names it."
+  id: Int64!
+  "Read a machine's log; null: something that this agent is too old for."
+  log: LogRequest
+}
+
+"What to read of a machine's log."
+type LogRequest {
+  "Its machine name."
+  machine: String!
+  "How many bytes it had written before; below 0: begin with the last lines."
+  offset: Int64!
+  "How many lines; below 0: all that is kept."
+  tail: Int!
+  "How many bytes at most."
+  limit: Int!
+  "Whether to wait some seconds for something to be written."
+  wait: Boolean!
+}
+
+"An answer to a request of agentRequests."
+input AgentAnswerInput {
+  "The node's uid."
+  uid: ID!
+  "The agent's incarnation, as it registered."
+  incarnation: Int64!
+  "Which request."
+  id: Int64!
+  "How many bytes had been written before the data."
+  offset: Int64! = 0
+  "What was written, at most 32 KiB."
+  data: Bytes
+  "How many bytes have been written in all."
+  end: Int64! = 0
+  "Whether the machine has ended and nothing follows."
+  ended: Boolean! = false
+  "Why it cannot be answered."
+  code: ErrorCode
+  "The same in words."
+  message: String! = ""
+}
+
+"What the answer led to."
+type AgentAnswerPayload {
+  "Whether somebody still waited for it."
+  wanted: Boolean!
 }
 
 "What the registry wants of a node."
@@ -3874,6 +4124,24 @@ func (ec *executionContext) childFields_AdoptInstancePayload(ctx context.Context
 		return ec.fieldContext_AdoptInstancePayload_revision(ctx, field)
 	}
 	return nil, fmt.Errorf("no field named %q was found under type AdoptInstancePayload", field.Name)
+}
+
+func (ec *executionContext) childFields_AgentAnswerPayload(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+	switch field.Name {
+	case "wanted":
+		return ec.fieldContext_AgentAnswerPayload_wanted(ctx, field)
+	}
+	return nil, fmt.Errorf("no field named %q was found under type AgentAnswerPayload", field.Name)
+}
+
+func (ec *executionContext) childFields_AgentRequest(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+	switch field.Name {
+	case "id":
+		return ec.fieldContext_AgentRequest_id(ctx, field)
+	case "log":
+		return ec.fieldContext_AgentRequest_log(ctx, field)
+	}
+	return nil, fmt.Errorf("no field named %q was found under type AgentRequest", field.Name)
 }
 
 func (ec *executionContext) childFields_Assignment(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
@@ -4352,6 +4620,40 @@ func (ec *executionContext) childFields_LaunchInstancePayload(ctx context.Contex
 	return nil, fmt.Errorf("no field named %q was found under type LaunchInstancePayload", field.Name)
 }
 
+func (ec *executionContext) childFields_LogPiece(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+	switch field.Name {
+	case "text":
+		return ec.fieldContext_LogPiece_text(ctx, field)
+	case "place":
+		return ec.fieldContext_LogPiece_place(ctx, field)
+	case "generation":
+		return ec.fieldContext_LogPiece_generation(ctx, field)
+	case "offset":
+		return ec.fieldContext_LogPiece_offset(ctx, field)
+	case "skipped":
+		return ec.fieldContext_LogPiece_skipped(ctx, field)
+	case "end":
+		return ec.fieldContext_LogPiece_end(ctx, field)
+	}
+	return nil, fmt.Errorf("no field named %q was found under type LogPiece", field.Name)
+}
+
+func (ec *executionContext) childFields_LogRequest(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+	switch field.Name {
+	case "machine":
+		return ec.fieldContext_LogRequest_machine(ctx, field)
+	case "offset":
+		return ec.fieldContext_LogRequest_offset(ctx, field)
+	case "tail":
+		return ec.fieldContext_LogRequest_tail(ctx, field)
+	case "limit":
+		return ec.fieldContext_LogRequest_limit(ctx, field)
+	case "wait":
+		return ec.fieldContext_LogRequest_wait(ctx, field)
+	}
+	return nil, fmt.Errorf("no field named %q was found under type LogRequest", field.Name)
+}
+
 func (ec *executionContext) childFields_Node(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
 	switch field.Name {
 	case "id":
@@ -4772,6 +5074,20 @@ func (ec *executionContext) field_Mutation_adoptInstance_args(ctx context.Contex
 	arg0, err := graphql.ProcessArgField(ctx, rawArgs, "input",
 		func(ctx context.Context, v any) (AdoptInstanceInput, error) {
 			return ec.unmarshalNAdoptInstanceInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐAdoptInstanceInput(ctx, v)
+		})
+	if err != nil {
+		return nil, err
+	}
+	args["input"] = arg0
+	return args, nil
+}
+
+func (ec *executionContext) field_Mutation_answerAgentRequest_args(ctx context.Context, rawArgs map[string]any) (map[string]any, error) {
+	var err error
+	args := map[string]any{}
+	arg0, err := graphql.ProcessArgField(ctx, rawArgs, "input",
+		func(ctx context.Context, v any) (muster.AgentAnswerInput, error) {
+			return ec.unmarshalNAgentAnswerInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚐAgentAnswerInput(ctx, v)
 		})
 	if err != nil {
 		return nil, err
@@ -5244,6 +5560,28 @@ func (ec *executionContext) field_Query_nodes_args(ctx context.Context, rawArgs 
 	return args, nil
 }
 
+func (ec *executionContext) field_Subscription_agentRequests_args(ctx context.Context, rawArgs map[string]any) (map[string]any, error) {
+	var err error
+	args := map[string]any{}
+	arg0, err := graphql.ProcessArgField(ctx, rawArgs, "uid",
+		func(ctx context.Context, v any) (string, error) {
+			return ec.unmarshalNID2string(ctx, v)
+		})
+	if err != nil {
+		return nil, err
+	}
+	args["uid"] = arg0
+	arg1, err := graphql.ProcessArgField(ctx, rawArgs, "incarnation",
+		func(ctx context.Context, v any) (int64, error) {
+			return ec.unmarshalNInt642int64(ctx, v)
+		})
+	if err != nil {
+		return nil, err
+	}
+	args["incarnation"] = arg1
+	return args, nil
+}
+
 func (ec *executionContext) field_Subscription_healthChanges_args(ctx context.Context, rawArgs map[string]any) (map[string]any, error) {
 	var err error
 	args := map[string]any{}
@@ -5301,6 +5639,44 @@ func (ec *executionContext) field_Subscription_instanceChanges_args(ctx context.
 		return nil, err
 	}
 	args["filter"] = arg2
+	return args, nil
+}
+
+func (ec *executionContext) field_Subscription_instanceLogs_args(ctx context.Context, rawArgs map[string]any) (map[string]any, error) {
+	var err error
+	args := map[string]any{}
+	arg0, err := graphql.ProcessArgField(ctx, rawArgs, "id",
+		func(ctx context.Context, v any) (string, error) {
+			return ec.unmarshalNID2string(ctx, v)
+		})
+	if err != nil {
+		return nil, err
+	}
+	args["id"] = arg0
+	arg1, err := graphql.ProcessArgField(ctx, rawArgs, "after",
+		func(ctx context.Context, v any) (*string, error) {
+			return ec.unmarshalOString2ᚖstring(ctx, v)
+		})
+	if err != nil {
+		return nil, err
+	}
+	args["after"] = arg1
+	arg2, err := graphql.ProcessArgField(ctx, rawArgs, "tail",
+		func(ctx context.Context, v any) (*int, error) {
+			return ec.unmarshalOInt2ᚖint(ctx, v)
+		})
+	if err != nil {
+		return nil, err
+	}
+	args["tail"] = arg2
+	arg3, err := graphql.ProcessArgField(ctx, rawArgs, "follow",
+		func(ctx context.Context, v any) (*bool, error) {
+			return ec.unmarshalOBoolean2ᚖbool(ctx, v)
+		})
+	if err != nil {
+		return nil, err
+	}
+	args["follow"] = arg3
 	return args, nil
 }
 
@@ -5461,6 +5837,84 @@ func (ec *executionContext) _AdoptInstancePayload_revision(ctx context.Context, 
 }
 func (ec *executionContext) fieldContext_AdoptInstancePayload_revision(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
 	return graphql.NewScalarFieldContext("AdoptInstancePayload", field, false, false, "Int64")
+}
+
+func (ec *executionContext) _AgentAnswerPayload_wanted(ctx context.Context, field graphql.CollectedField, obj *AgentAnswerPayload) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_AgentAnswerPayload_wanted(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Wanted, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v bool) graphql.Marshaler {
+			return ec.marshalNBoolean2bool(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_AgentAnswerPayload_wanted(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("AgentAnswerPayload", field, false, false, "Boolean")
+}
+
+func (ec *executionContext) _AgentRequest_id(ctx context.Context, field graphql.CollectedField, obj *muster.AgentRequest) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_AgentRequest_id(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.ID, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v int64) graphql.Marshaler {
+			return ec.marshalNInt642int64(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_AgentRequest_id(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("AgentRequest", field, false, false, "Int64")
+}
+
+func (ec *executionContext) _AgentRequest_log(ctx context.Context, field graphql.CollectedField, obj *muster.AgentRequest) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_AgentRequest_log(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Log, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *muster.LogRequest) graphql.Marshaler {
+			return ec.marshalOLogRequest2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐLogRequest(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_AgentRequest_log(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "AgentRequest",
+		Field:      field,
+		IsMethod:   false,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_LogRequest(ctx, field)
+		},
+	}
+	return fc, nil
 }
 
 func (ec *executionContext) _Assignment_id(ctx context.Context, field graphql.CollectedField, obj *muster.Assignment) (ret graphql.Marshaler) {
@@ -9365,6 +9819,259 @@ func (ec *executionContext) fieldContext_LaunchInstancePayload_revision(_ contex
 	return graphql.NewScalarFieldContext("LaunchInstancePayload", field, false, false, "Int64")
 }
 
+func (ec *executionContext) _LogPiece_text(ctx context.Context, field graphql.CollectedField, obj *muster.LogPiece) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_LogPiece_text(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Text, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_LogPiece_text(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("LogPiece", field, false, false, "String")
+}
+
+func (ec *executionContext) _LogPiece_place(ctx context.Context, field graphql.CollectedField, obj *muster.LogPiece) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_LogPiece_place(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Place, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_LogPiece_place(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("LogPiece", field, false, false, "String")
+}
+
+func (ec *executionContext) _LogPiece_generation(ctx context.Context, field graphql.CollectedField, obj *muster.LogPiece) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_LogPiece_generation(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Generation, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v int64) graphql.Marshaler {
+			return ec.marshalNInt642int64(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_LogPiece_generation(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("LogPiece", field, false, false, "Int64")
+}
+
+func (ec *executionContext) _LogPiece_offset(ctx context.Context, field graphql.CollectedField, obj *muster.LogPiece) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_LogPiece_offset(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Offset, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v int64) graphql.Marshaler {
+			return ec.marshalNInt642int64(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_LogPiece_offset(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("LogPiece", field, false, false, "Int64")
+}
+
+func (ec *executionContext) _LogPiece_skipped(ctx context.Context, field graphql.CollectedField, obj *muster.LogPiece) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_LogPiece_skipped(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Skipped, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v int64) graphql.Marshaler {
+			return ec.marshalNInt642int64(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_LogPiece_skipped(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("LogPiece", field, false, false, "Int64")
+}
+
+func (ec *executionContext) _LogPiece_end(ctx context.Context, field graphql.CollectedField, obj *muster.LogPiece) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_LogPiece_end(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.End, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v bool) graphql.Marshaler {
+			return ec.marshalNBoolean2bool(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_LogPiece_end(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("LogPiece", field, false, false, "Boolean")
+}
+
+func (ec *executionContext) _LogRequest_machine(ctx context.Context, field graphql.CollectedField, obj *muster.LogRequest) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_LogRequest_machine(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Machine, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_LogRequest_machine(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("LogRequest", field, false, false, "String")
+}
+
+func (ec *executionContext) _LogRequest_offset(ctx context.Context, field graphql.CollectedField, obj *muster.LogRequest) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_LogRequest_offset(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Offset, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v int64) graphql.Marshaler {
+			return ec.marshalNInt642int64(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_LogRequest_offset(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("LogRequest", field, false, false, "Int64")
+}
+
+func (ec *executionContext) _LogRequest_tail(ctx context.Context, field graphql.CollectedField, obj *muster.LogRequest) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_LogRequest_tail(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Tail, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v int) graphql.Marshaler {
+			return ec.marshalNInt2int(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_LogRequest_tail(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("LogRequest", field, false, false, "Int")
+}
+
+func (ec *executionContext) _LogRequest_limit(ctx context.Context, field graphql.CollectedField, obj *muster.LogRequest) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_LogRequest_limit(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Limit, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v int) graphql.Marshaler {
+			return ec.marshalNInt2int(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_LogRequest_limit(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("LogRequest", field, false, false, "Int")
+}
+
+func (ec *executionContext) _LogRequest_wait(ctx context.Context, field graphql.CollectedField, obj *muster.LogRequest) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_LogRequest_wait(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Wait, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v bool) graphql.Marshaler {
+			return ec.marshalNBoolean2bool(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_LogRequest_wait(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("LogRequest", field, false, false, "Boolean")
+}
+
 func (ec *executionContext) _Mutation_registerNode(ctx context.Context, field graphql.CollectedField) (ret graphql.Marshaler) {
 	return graphql.ResolveField(
 		ctx,
@@ -9545,6 +10252,68 @@ func (ec *executionContext) fieldContext_Mutation_reportInstances(ctx context.Co
 	}()
 	ctx = graphql.WithFieldContext(ctx, fc)
 	if fc.Args, err = ec.field_Mutation_reportInstances_args(ctx, field.ArgumentMap(ec.Variables)); err != nil {
+		ec.Error(ctx, err)
+		return fc, err
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _Mutation_answerAgentRequest(ctx context.Context, field graphql.CollectedField) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Mutation_answerAgentRequest(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			fc := graphql.GetFieldContext(ctx)
+			return ec.Resolvers.Mutation().AnswerAgentRequest(ctx, fc.Args["input"].(muster.AgentAnswerInput))
+		},
+		func(ctx context.Context, next graphql.Resolver) graphql.Resolver {
+			directive0 := next
+
+			directive1 := func(ctx context.Context) (any, error) {
+				requires, err := ec.unmarshalNRole2githubᚗcomᚋmusterᚑcloudᚋmusterᚐRole(ctx, "AGENT")
+				if err != nil {
+					var zeroVal *AgentAnswerPayload
+					return zeroVal, err
+				}
+				if ec.Directives.Auth == nil {
+					var zeroVal *AgentAnswerPayload
+					return zeroVal, errors.New("directive auth is not implemented")
+				}
+				return ec.Directives.Auth(ctx, nil, directive0, requires)
+			}
+
+			next = directive1
+			return next
+		},
+		func(ctx context.Context, selections ast.SelectionSet, v *AgentAnswerPayload) graphql.Marshaler {
+			return ec.marshalOAgentAnswerPayload2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐAgentAnswerPayload(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Mutation_answerAgentRequest(ctx context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "Mutation",
+		Field:      field,
+		IsMethod:   true,
+		IsResolver: true,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_AgentAnswerPayload(ctx, field)
+		},
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			err = ec.Recover(ctx, r)
+			ec.Error(ctx, err)
+		}
+	}()
+	ctx = graphql.WithFieldContext(ctx, fc)
+	if fc.Args, err = ec.field_Mutation_answerAgentRequest_args(ctx, field.ArgumentMap(ec.Variables)); err != nil {
 		ec.Error(ctx, err)
 		return fc, err
 	}
@@ -13415,6 +14184,130 @@ func (ec *executionContext) fieldContext_Subscription_instanceChanges(ctx contex
 	return fc, nil
 }
 
+func (ec *executionContext) _Subscription_instanceLogs(ctx context.Context, field graphql.CollectedField) (ret func(ctx context.Context) graphql.Marshaler) {
+	return graphql.ResolveFieldStream(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Subscription_instanceLogs(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			fc := graphql.GetFieldContext(ctx)
+			return ec.Resolvers.Subscription().InstanceLogs(ctx, fc.Args["id"].(string), fc.Args["after"].(*string), fc.Args["tail"].(*int), fc.Args["follow"].(*bool))
+		},
+		func(ctx context.Context, next graphql.Resolver) graphql.Resolver {
+			directive0 := next
+
+			directive1 := func(ctx context.Context) (any, error) {
+				requires, err := ec.unmarshalNRole2githubᚗcomᚋmusterᚑcloudᚋmusterᚐRole(ctx, "VIEWER")
+				if err != nil {
+					var zeroVal *muster.LogPiece
+					return zeroVal, err
+				}
+				if ec.Directives.Auth == nil {
+					var zeroVal *muster.LogPiece
+					return zeroVal, errors.New("directive auth is not implemented")
+				}
+				return ec.Directives.Auth(ctx, nil, directive0, requires)
+			}
+
+			next = directive1
+			return next
+		},
+		func(ctx context.Context, selections ast.SelectionSet, v *muster.LogPiece) graphql.Marshaler {
+			return ec.marshalOLogPiece2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐLogPiece(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Subscription_instanceLogs(ctx context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "Subscription",
+		Field:      field,
+		IsMethod:   true,
+		IsResolver: true,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_LogPiece(ctx, field)
+		},
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			err = ec.Recover(ctx, r)
+			ec.Error(ctx, err)
+		}
+	}()
+	ctx = graphql.WithFieldContext(ctx, fc)
+	if fc.Args, err = ec.field_Subscription_instanceLogs_args(ctx, field.ArgumentMap(ec.Variables)); err != nil {
+		ec.Error(ctx, err)
+		return fc, err
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _Subscription_agentRequests(ctx context.Context, field graphql.CollectedField) (ret func(ctx context.Context) graphql.Marshaler) {
+	return graphql.ResolveFieldStream(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Subscription_agentRequests(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			fc := graphql.GetFieldContext(ctx)
+			return ec.Resolvers.Subscription().AgentRequests(ctx, fc.Args["uid"].(string), fc.Args["incarnation"].(int64))
+		},
+		func(ctx context.Context, next graphql.Resolver) graphql.Resolver {
+			directive0 := next
+
+			directive1 := func(ctx context.Context) (any, error) {
+				requires, err := ec.unmarshalNRole2githubᚗcomᚋmusterᚑcloudᚋmusterᚐRole(ctx, "AGENT")
+				if err != nil {
+					var zeroVal *muster.AgentRequest
+					return zeroVal, err
+				}
+				if ec.Directives.Auth == nil {
+					var zeroVal *muster.AgentRequest
+					return zeroVal, errors.New("directive auth is not implemented")
+				}
+				return ec.Directives.Auth(ctx, nil, directive0, requires)
+			}
+
+			next = directive1
+			return next
+		},
+		func(ctx context.Context, selections ast.SelectionSet, v *muster.AgentRequest) graphql.Marshaler {
+			return ec.marshalOAgentRequest2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐAgentRequest(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Subscription_agentRequests(ctx context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "Subscription",
+		Field:      field,
+		IsMethod:   true,
+		IsResolver: true,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_AgentRequest(ctx, field)
+		},
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			err = ec.Recover(ctx, r)
+			ec.Error(ctx, err)
+		}
+	}()
+	ctx = graphql.WithFieldContext(ctx, fc)
+	if fc.Args, err = ec.field_Subscription_agentRequests_args(ctx, field.ArgumentMap(ec.Variables)); err != nil {
+		ec.Error(ctx, err)
+		return fc, err
+	}
+	return fc, nil
+}
+
 func (ec *executionContext) _TerminateInstancePayload_instance(ctx context.Context, field graphql.CollectedField, obj *TerminateInstancePayload) (ret graphql.Marshaler) {
 	return graphql.ResolveField(
 		ctx,
@@ -14640,6 +15533,117 @@ func UnmarshalAdoptInstanceInput(ctx context.Context, raw any) (AdoptInstanceInp
 	return out, err
 }
 
+func (ec *executionContext) unmarshalInputAgentAnswerInput(ctx context.Context, obj any) (muster.AgentAnswerInput, error) {
+	var it muster.AgentAnswerInput
+	if obj == nil {
+		return it, nil
+	}
+
+	asMap := map[string]any{}
+	for k, v := range obj.(map[string]any) {
+		asMap[k] = v
+	}
+
+	if _, present := asMap["offset"]; !present {
+		asMap["offset"] = 0
+	}
+	if _, present := asMap["end"]; !present {
+		asMap["end"] = 0
+	}
+	if _, present := asMap["ended"]; !present {
+		asMap["ended"] = false
+	}
+	if _, present := asMap["message"]; !present {
+		asMap["message"] = ""
+	}
+
+	fieldsInOrder := [...]string{"uid", "incarnation", "id", "offset", "data", "end", "ended", "code", "message"}
+	for _, k := range fieldsInOrder {
+		v, ok := asMap[k]
+		if !ok {
+			continue
+		}
+		switch k {
+		case "uid":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("uid"))
+			data, err := ec.unmarshalNID2githubᚗcomᚋmusterᚑcloudᚋmusterᚐNodeUID(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.UID = data
+		case "incarnation":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("incarnation"))
+			data, err := ec.unmarshalNInt642int64(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Incarnation = data
+		case "id":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("id"))
+			data, err := ec.unmarshalNInt642int64(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.ID = data
+		case "offset":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("offset"))
+			data, err := ec.unmarshalNInt642int64(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Offset = data
+		case "data":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("data"))
+			data, err := ec.unmarshalOBytes2ᚕbyte(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Data = data
+		case "end":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("end"))
+			data, err := ec.unmarshalNInt642int64(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.End = data
+		case "ended":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("ended"))
+			data, err := ec.unmarshalNBoolean2bool(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Ended = data
+		case "code":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("code"))
+			data, err := ec.unmarshalOErrorCode2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐCode(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Code = data
+		case "message":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("message"))
+			data, err := ec.unmarshalNString2string(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Message = data
+		}
+	}
+	return it, nil
+}
+
+// UnmarshalAgentAnswerInput unmarshals raw into the AgentAnswerInput input type, using the
+// unmarshaler bound to ctx's request. Call it from a resolver to decode an input
+// object that was not passed as a field argument.
+//
+// ctx must come from a gqlgen request; outside one there is no unmarshaler to use
+// and the returned error says so.
+func UnmarshalAgentAnswerInput(ctx context.Context, raw any) (muster.AgentAnswerInput, error) {
+	var out muster.AgentAnswerInput
+	err := graphql.UnmarshalNamedInputFromContext(ctx, "AgentAnswerInput", raw, &out)
+	return out, err
+}
+
 func (ec *executionContext) unmarshalInputCordonNodeInput(ctx context.Context, obj any) (CordonNodeInput, error) {
 	var it CordonNodeInput
 	if obj == nil {
@@ -15006,8 +16010,11 @@ func (ec *executionContext) unmarshalInputInstanceReportInput(ctx context.Contex
 	if _, present := asMap["baseImage"]; !present {
 		asMap["baseImage"] = ""
 	}
+	if _, present := asMap["imageDigest"]; !present {
+		asMap["imageDigest"] = ""
+	}
 
-	fieldsInOrder := [...]string{"machine", "epoch", "id", "generation", "status", "reason", "pid", "exitCode", "output", "addr", "cpuLimit", "memLimitMb", "baseImage"}
+	fieldsInOrder := [...]string{"machine", "epoch", "id", "generation", "status", "reason", "pid", "exitCode", "output", "addr", "cpuLimit", "memLimitMb", "baseImage", "imageDigest"}
 	for _, k := range fieldsInOrder {
 		v, ok := asMap[k]
 		if !ok {
@@ -15105,6 +16112,13 @@ func (ec *executionContext) unmarshalInputInstanceReportInput(ctx context.Contex
 				return it, err
 			}
 			it.BaseImage = data
+		case "imageDigest":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("imageDigest"))
+			data, err := ec.unmarshalOString2string(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.ImageDigest = data
 		}
 	}
 	return it, nil
@@ -16036,6 +17050,77 @@ func (ec *executionContext) _AdoptInstancePayload(ctx context.Context, sel ast.S
 		case "revision":
 			out.Values[i] = ec._AdoptInstancePayload_revision(ctx, field, obj)
 			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
+var agentAnswerPayloadImplementors = []string{"AgentAnswerPayload"}
+
+func (ec *executionContext) _AgentAnswerPayload(ctx context.Context, sel ast.SelectionSet, obj *AgentAnswerPayload) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, agentAnswerPayloadImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("AgentAnswerPayload")
+		case "wanted":
+			out.Values[i] = ec._AgentAnswerPayload_wanted(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
+var agentRequestImplementors = []string{"AgentRequest"}
+
+func (ec *executionContext) _AgentRequest(ctx context.Context, sel ast.SelectionSet, obj *muster.AgentRequest) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, agentRequestImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("AgentRequest")
+		case "id":
+			out.Values[i] = ec._AgentRequest_id(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "log":
+			out.Values[i] = ec._AgentRequest_log(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
 				out.Invalids++
 			}
 		default:
@@ -17599,6 +18684,117 @@ func (ec *executionContext) _LaunchInstancePayload(ctx context.Context, sel ast.
 	return out
 }
 
+var logPieceImplementors = []string{"LogPiece"}
+
+func (ec *executionContext) _LogPiece(ctx context.Context, sel ast.SelectionSet, obj *muster.LogPiece) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, logPieceImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("LogPiece")
+		case "text":
+			out.Values[i] = ec._LogPiece_text(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "place":
+			out.Values[i] = ec._LogPiece_place(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "generation":
+			out.Values[i] = ec._LogPiece_generation(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "offset":
+			out.Values[i] = ec._LogPiece_offset(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "skipped":
+			out.Values[i] = ec._LogPiece_skipped(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "end":
+			out.Values[i] = ec._LogPiece_end(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
+var logRequestImplementors = []string{"LogRequest"}
+
+func (ec *executionContext) _LogRequest(ctx context.Context, sel ast.SelectionSet, obj *muster.LogRequest) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, logRequestImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("LogRequest")
+		case "machine":
+			out.Values[i] = ec._LogRequest_machine(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "offset":
+			out.Values[i] = ec._LogRequest_offset(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "tail":
+			out.Values[i] = ec._LogRequest_tail(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "limit":
+			out.Values[i] = ec._LogRequest_limit(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "wait":
+			out.Values[i] = ec._LogRequest_wait(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
 var mutationImplementors = []string{"Mutation"}
 
 func (ec *executionContext) _Mutation(ctx context.Context, sel ast.SelectionSet) graphql.Marshaler {
@@ -17635,6 +18831,13 @@ func (ec *executionContext) _Mutation(ctx context.Context, sel ast.SelectionSet)
 		case "reportInstances":
 			out.Values[i] = ec.OperationContext.RootResolverMiddleware(innerCtx, func(ctx context.Context) (res graphql.Marshaler) {
 				return ec._Mutation_reportInstances(ctx, field)
+			})
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		case "answerAgentRequest":
+			out.Values[i] = ec.OperationContext.RootResolverMiddleware(innerCtx, func(ctx context.Context) (res graphql.Marshaler) {
+				return ec._Mutation_answerAgentRequest(ctx, field)
 			})
 			if out.Values[i] == graphql.RequiredNull {
 				out.Invalids++
@@ -18723,6 +19926,10 @@ func (ec *executionContext) _Subscription(ctx context.Context, sel ast.Selection
 		return ec._Subscription_nodeChanges(ctx, fields[0])
 	case "instanceChanges":
 		return ec._Subscription_instanceChanges(ctx, fields[0])
+	case "instanceLogs":
+		return ec._Subscription_instanceLogs(ctx, fields[0])
+	case "agentRequests":
+		return ec._Subscription_agentRequests(ctx, fields[0])
 	default:
 		panic("unknown field " + strconv.Quote(fields[0].Name))
 	}
@@ -19168,6 +20375,11 @@ func (ec *executionContext) ___Type(ctx context.Context, sel ast.SelectionSet, o
 
 func (ec *executionContext) unmarshalNAdoptInstanceInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐAdoptInstanceInput(ctx context.Context, v any) (AdoptInstanceInput, error) {
 	res, err := ec.unmarshalInputAdoptInstanceInput(ctx, v)
+	return res, graphql.ErrorOnPath(ctx, err)
+}
+
+func (ec *executionContext) unmarshalNAgentAnswerInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚐAgentAnswerInput(ctx context.Context, v any) (muster.AgentAnswerInput, error) {
+	res, err := ec.unmarshalInputAgentAnswerInput(ctx, v)
 	return res, graphql.ErrorOnPath(ctx, err)
 }
 
@@ -20049,6 +21261,20 @@ func (ec *executionContext) marshalOAdoptInstancePayload2ᚖgithubᚗcomᚋmuste
 	return ec._AdoptInstancePayload(ctx, sel, v)
 }
 
+func (ec *executionContext) marshalOAgentAnswerPayload2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐAgentAnswerPayload(ctx context.Context, sel ast.SelectionSet, v *AgentAnswerPayload) graphql.Marshaler {
+	if v == nil {
+		return graphql.Null
+	}
+	return ec._AgentAnswerPayload(ctx, sel, v)
+}
+
+func (ec *executionContext) marshalOAgentRequest2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐAgentRequest(ctx context.Context, sel ast.SelectionSet, v *muster.AgentRequest) graphql.Marshaler {
+	if v == nil {
+		return graphql.Null
+	}
+	return ec._AgentRequest(ctx, sel, v)
+}
+
 func (ec *executionContext) marshalOAssignments2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐAssignments(ctx context.Context, sel ast.SelectionSet, v *muster.Assignments) graphql.Marshaler {
 	if v == nil {
 		return graphql.Null
@@ -20091,6 +21317,24 @@ func (ec *executionContext) marshalOBrake2ᚖgithubᚗcomᚋmusterᚑcloudᚋmus
 		return graphql.Null
 	}
 	return ec._Brake(ctx, sel, v)
+}
+
+func (ec *executionContext) unmarshalOBytes2ᚕbyte(ctx context.Context, v any) ([]byte, error) {
+	if v == nil {
+		return nil, nil
+	}
+	res, err := scalar.UnmarshalBytes(v)
+	return res, graphql.ErrorOnPath(ctx, err)
+}
+
+func (ec *executionContext) marshalOBytes2ᚕbyte(ctx context.Context, sel ast.SelectionSet, v []byte) graphql.Marshaler {
+	if v == nil {
+		return graphql.Null
+	}
+	_ = sel
+	_ = ctx
+	res := scalar.MarshalBytes(v)
+	return res
 }
 
 func (ec *executionContext) marshalOChangeConnection2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐChangeConnection(ctx context.Context, sel ast.SelectionSet, v *muster.ChangeConnection) graphql.Marshaler {
@@ -20217,6 +21461,25 @@ func (ec *executionContext) marshalODuration2ᚖtimeᚐDuration(ctx context.Cont
 	_ = sel
 	_ = ctx
 	res := scalar.MarshalDuration(*v)
+	return res
+}
+
+func (ec *executionContext) unmarshalOErrorCode2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐCode(ctx context.Context, v any) (*muster.Code, error) {
+	if v == nil {
+		return nil, nil
+	}
+	tmp, err := graphql.UnmarshalString(v)
+	res := muster.Code(tmp)
+	return &res, graphql.ErrorOnPath(ctx, err)
+}
+
+func (ec *executionContext) marshalOErrorCode2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐCode(ctx context.Context, sel ast.SelectionSet, v *muster.Code) graphql.Marshaler {
+	if v == nil {
+		return graphql.Null
+	}
+	_ = sel
+	_ = ctx
+	res := graphql.MarshalString(string(*v))
 	return res
 }
 
@@ -20519,6 +21782,20 @@ func (ec *executionContext) marshalOLaunchInstancePayload2ᚖgithubᚗcomᚋmust
 		return graphql.Null
 	}
 	return ec._LaunchInstancePayload(ctx, sel, v)
+}
+
+func (ec *executionContext) marshalOLogPiece2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐLogPiece(ctx context.Context, sel ast.SelectionSet, v *muster.LogPiece) graphql.Marshaler {
+	if v == nil {
+		return graphql.Null
+	}
+	return ec._LogPiece(ctx, sel, v)
+}
+
+func (ec *executionContext) marshalOLogRequest2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐLogRequest(ctx context.Context, sel ast.SelectionSet, v *muster.LogRequest) graphql.Marshaler {
+	if v == nil {
+		return graphql.Null
+	}
+	return ec._LogRequest(ctx, sel, v)
 }
 
 func (ec *executionContext) unmarshalOMap2githubᚗcomᚋmusterᚑcloudᚋmusterᚐMap(ctx context.Context, v any) (muster.Map, error) {

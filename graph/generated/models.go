@@ -20,6 +20,12 @@ type AdoptInstancePayload struct {
 	Revision int64 `json:"revision"`
 }
 
+// What the answer led to.
+type AgentAnswerPayload struct {
+	// Whether somebody still waited for it.
+	Wanted bool `json:"wanted"`
+}
+
 // Which node to cordon.
 type CordonNodeInput struct {
 	// The node's id or uid.

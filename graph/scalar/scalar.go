@@ -1,11 +1,12 @@
 // Package scalar reads and writes the scalars of schema.graphqls that are not
-// GraphQL's own: Time, Duration, Cursor and Map.
+// GraphQL's own: Time, Duration, Cursor, Map and Bytes.
 //
 // Reading refuses what it cannot take whole, with a message that says what would
 // do. Nothing here looks at the clock or the registry.
 package scalar
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -92,6 +93,22 @@ func UnmarshalMap(v any) (muster.Map, error) {
 		m[key] = s
 	}
 	return m, nil
+}
+
+// MarshalBytes writes base64.
+func MarshalBytes(b []byte) graphql.Marshaler { return quoted(base64.StdEncoding.EncodeToString(b)) }
+
+// UnmarshalBytes reads base64.
+func UnmarshalBytes(v any) ([]byte, error) {
+	s, ok := v.(string)
+	if !ok {
+		return nil, fmt.Errorf("Bytes are base64 text")
+	}
+	b, err := base64.StdEncoding.DecodeString(s)
+	if err != nil {
+		return nil, fmt.Errorf("that is not base64: %w", err)
+	}
+	return b, nil
 }
 
 func quoted(s string) graphql.Marshaler {

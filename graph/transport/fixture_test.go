@@ -37,7 +37,8 @@ type fixture struct {
 	server   *httptest.Server
 	log      *memory
 	resolved atomic.Int64 // subscriptions
-	release  chan struct{}
+	producers
+	release chan struct{}
 }
 
 // newFixture starts a server, and ends it and all of its connections after the test.

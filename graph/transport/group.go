@@ -84,10 +84,8 @@ func (g *groups) count() int {
 // join makes a subscription a member of its group, which it starts when it is the
 // first. The errors say why not.
 func (g *groups) join(ctx context.Context, operation *graphql.OperationContext) (*member, gqlerror.List) {
-	most := g.h.options.Limits.Streams
-	if g.h.count.streams.Add(1) > int64(most) {
-		g.h.count.streams.Add(-1)
-		return nil, g.h.failure(ctx, g.h.refuse("streams", "the server has its %d subscriptions; complete some or try again later", most))
+	if e := g.h.admitStream(); e != nil {
+		return nil, g.h.failure(ctx, e)
 	}
 	request, err := g.h.personal(operation)
 	if err != nil {
@@ -105,6 +103,16 @@ func (g *groups) join(ctx context.Context, operation *graphql.OperationContext) 
 		return nil, g.h.failure(ctx, err)
 	}
 	return m, nil
+}
+
+// admitStream makes room for a subscription.
+func (h *Handler) admitStream() *muster.Error {
+	most := h.options.Limits.Streams
+	if h.count.streams.Add(1) > int64(most) {
+		h.count.streams.Add(-1)
+		return h.refuse("streams", "the server has its %d subscriptions; complete some or try again later", most)
+	}
+	return nil
 }
 
 // enter finds or makes the group of an operation and counts one member more.

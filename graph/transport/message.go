@@ -10,18 +10,21 @@ import (
 type kind int
 
 const (
-	plain   kind = iota // writes it as it is
-	result              // writes the operation's one result and completes it
-	failure             // writes the operation's error, which ends it
-	joined              // takes a subscription over
+	plain    kind = iota // writes it as it is
+	result               // writes the operation's one result and completes it
+	failure              // writes the operation's error, which ends it
+	joined               // takes a subscription over
+	event                // writes an event of a subscription and says so
+	finished             // completes a subscription
 )
 
 // message is what the reader and the operations hand to the writer.
 type message struct {
-	kind   kind
-	op     *operation
-	body   []byte
-	member *member
+	kind    kind
+	op      *operation
+	body    []byte
+	member  *member
+	written chan<- struct{} // of an event; there is room for one
 }
 
 func acknowledgement() message { return message{body: []byte(`{"type":"connection_ack"}`)} }

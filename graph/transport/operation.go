@@ -29,7 +29,11 @@ func (c *conn) execute(ctx context.Context, op *operation, params graphql.RawPar
 		return
 	}
 	if operation.Operation.Operation == ast.Subscription {
-		c.follow(ctx, op, operation)
+		if c.h.guard.planOf(operation).produced {
+			c.tasks.Go(func() { c.pull(ctx, op, operation) })
+		} else {
+			c.follow(ctx, op, operation)
+		}
 		return
 	}
 	c.h.count.operations.Add(1)

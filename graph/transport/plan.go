@@ -22,6 +22,7 @@ type plan struct {
 	root        *ast.Field
 	conditional bool // a directive decides whether there is a root field
 	personal    []string
+	produced    bool // its events are not the change log's: see Produce
 }
 
 // MutateOperationContext refuses an operation whose answer could have too many
@@ -51,6 +52,7 @@ func (g *guard) planOf(operation *graphql.OperationContext) *plan {
 	if operation.Operation.Operation == ast.Subscription {
 		p.root, p.conditional = rootField(operation.Operation.SelectionSet)
 		p.personal = personalVariables(operation.Doc, operation.Operation, p.root)
+		p.produced = p.root != nil && !takesCursor(p.root)
 	}
 	g.plans.put(operation.Operation, p, 1)
 	return p
@@ -169,6 +171,12 @@ func rootField(set ast.SelectionSet) (root *ast.Field, conditional bool) {
 		}
 	}
 	return nil, false
+}
+
+// takesCursor reports whether a subscription follows the change log.
+func takesCursor(root *ast.Field) bool {
+	since := root.Definition.Arguments.ForName("since")
+	return since != nil && since.Type.Name() == "Cursor"
 }
 
 // personalVariables are those that are the root field's `since` or `initial` and

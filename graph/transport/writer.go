@@ -120,6 +120,18 @@ func (w *writer) handle(m message) error {
 		if w.c.end(m.op) {
 			return w.send(m.op, "error", m.body)
 		}
+	case event:
+		if m.op.ended.Load() {
+			return nil
+		}
+		w.c.h.count.deliveries.Add(1)
+		err := w.send(m.op, "next", m.body)
+		m.written <- struct{}{}
+		return err
+	case finished:
+		if w.c.end(m.op) {
+			return w.send(m.op, "complete", nil)
+		}
 	}
 	return nil
 }

@@ -21,7 +21,7 @@ func (f *Fake) ReadLog(_ context.Context, name string, r driver.LogRead) (driver
 	if r.Offset < 0 {
 		from = lastLines(text, r.Tail)
 	}
-	part := driver.LogPart{Offset: int64(from), Data: []byte(text[from:min(len(text), from+r.Limit)])}
+	part := driver.LogPart{Offset: int64(from), End: int64(len(text)), Data: []byte(text[from:min(len(text), from+r.Limit)])}
 	part.Ended = m.status.State == driver.Exited && len(part.Data) == 0
 	return part, nil
 }

@@ -24,7 +24,7 @@ func (s *suite) logs(t *testing.T) {
 	check := func(r driver.LogRead, offset int64, text string, ended bool) {
 		t.Helper()
 		part := read(s.machine("a", 1), r)
-		if part.Offset != offset || string(part.Data) != text || part.Ended != ended {
+		if part.Offset != offset || string(part.Data) != text || part.Ended != ended || part.End < part.Next() {
 			t.Errorf("%+v: %q at %d, ended %v; want %q at %d, ended %v", r, part.Data, part.Offset, part.Ended, text, offset, ended)
 		}
 	}

@@ -38,7 +38,7 @@ type socket struct {
 	random  *rand.Rand
 	streams []*stream
 
-	ws    *websocket.Conn
+	*wire     // the present connection
 	next  int // the number of the next id
 	byID  map[string]*stream
 	codes func(code int)  // told of each close frame
@@ -77,55 +77,22 @@ func (k *socket) rest(ctx context.Context, d time.Duration) {
 	}
 }
 
-func (k *socket) connect(ctx context.Context) (err error) {
-	dialer := websocket.Dialer{Subprotocols: []string{"graphql-transport-ws"}, HandshakeTimeout: 10 * time.Second, ReadBufferSize: 1 << 10, WriteBufferSize: 1 << 10}
+func (k *socket) connect(ctx context.Context) error {
+	buffer := 0
 	if k.habits.pace > 0 || k.habits.nap > 0 {
-		dialer.NetDial = func(network, address string) (net.Conn, error) {
-			conn, err := net.Dial(network, address)
-			if err == nil {
-				err = conn.(*net.TCPConn).SetReadBuffer(4 << 10)
-			}
-			return conn, err
-		}
+		buffer = 4 << 10
 	}
-	ws, response, err := dialer.DialContext(ctx, "ws://"+k.address+"/graphql", nil)
-	if err != nil {
-		return err
+	w, err := dialWire(ctx, k.address, buffer)
+	if err == nil {
+		k.wire, k.byID = w, map[string]*stream{}
 	}
-	_ = response.Body.Close()
-	k.ws, k.byID = ws, map[string]*stream{}
-	return nil
-}
-
-// message is any message of the protocol.
-type message struct {
-	ID      string          `json:"id,omitempty"`
-	Type    string          `json:"type"`
-	Payload json.RawMessage `json:"payload,omitempty"`
-}
-
-func (k *socket) send(kind, id string, payload any) error {
-	b, err := json.Marshal(payload)
-	if err != nil {
-		return err
-	}
-	return k.ws.WriteJSON(message{ID: id, Type: kind, Payload: b})
-}
-
-func (k *socket) receive() (m message, err error) {
-	_ = k.ws.SetReadDeadline(time.Now().Add(45 * time.Second)) // the server pings each 20 s
-	return m, k.ws.ReadJSON(&m)
+	return err
 }
 
 // serve follows all streams on one connection until it breaks.
 func (k *socket) serve(ctx context.Context) error {
-	if err := k.send("connection_init", "", map[string]any{}); err != nil {
+	if err := k.initialise(); err != nil {
 		return err
-	}
-	if m, err := k.receive(); err != nil {
-		return err
-	} else if m.Type != "connection_ack" {
-		k.t.Errorf("%s instead of the acknowledgement", m.Type)
 	}
 	for _, s := range k.streams {
 		if err := k.subscribe(s); err != nil {
@@ -160,7 +127,7 @@ func (k *socket) subscribe(s *stream) error {
 	} else {
 		variables["initial"] = !k.habits.fromNow
 	}
-	return k.send("subscribe", id, map[string]any{"query": s.watched.document(), "variables": variables})
+	return k.wire.subscribe(id, s.watched.document(), variables)
 }
 
 // take handles what the server says.
@@ -229,7 +196,7 @@ func (k *socket) churn(ctx context.Context) error {
 	ids := slices.Sorted(maps.Keys(k.byID))
 	id := ids[k.random.IntN(len(ids))]
 	s := k.byID[id]
-	if err := k.ws.WriteJSON(message{ID: id, Type: "complete"}); err != nil {
+	if err := k.send("complete", id, nil); err != nil {
 		return err
 	}
 	if err := k.send("ping", "", map[string]string{"after": id}); err != nil {

@@ -243,25 +243,7 @@ func TestDelivery_ASlowClient(t *testing.T) {
 	const stall, total = 400 * time.Millisecond, 30_000
 	f := newFixture(t, transport.Options{WriteStall: stall})
 	f.change(total)
-	dialer := websocket.Dialer{
-		Subprotocols: []string{"graphql-transport-ws"},
-		NetDial: func(network, address string) (net.Conn, error) {
-			conn, err := net.Dial(network, address)
-			if err == nil {
-				err = conn.(*net.TCPConn).SetReadBuffer(32 << 10)
-			}
-			return conn, err
-		},
-	}
-	ws, response, err := dialer.Dial(f.wsURL(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = ws.Close() }()
-	_ = response.Body.Close()
-	c := &client{t: t, ws: ws}
-	c.send(`{"type":"connection_init"}`)
-	c.expect(`{"type":"connection_ack"}`)
+	c := f.connectWith(32 << 10)
 	c.watch("w", map[string]any{"since": cursorAt(1)})
 	pace := time.NewTicker(stall / 8)
 	defer pace.Stop()
@@ -276,6 +258,50 @@ func TestDelivery_ASlowClient(t *testing.T) {
 	}
 	if f.handler.Stats().Stalled != 0 {
 		t.Error("it was taken for stalled")
+	}
+}
+
+// connectWith connects with a buffer for what was not read yet, in bytes.
+func (f *fixture) connectWith(buffer int) *client {
+	f.t.Helper()
+	dialer := websocket.Dialer{
+		Subprotocols: []string{"graphql-transport-ws"},
+		NetDial: func(network, address string) (net.Conn, error) {
+			conn, err := net.Dial(network, address)
+			if err == nil {
+				err = conn.(*net.TCPConn).SetReadBuffer(buffer)
+			}
+			return conn, err
+		},
+	}
+	ws, response, err := dialer.Dial(f.wsURL(), nil)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.t.Cleanup(func() { _ = ws.Close() })
+	_ = response.Body.Close()
+	c := &client{t: f.t, ws: ws}
+	c.send(`{"type":"connection_init"}`)
+	c.expect(`{"type":"connection_ack"}`)
+	return c
+}
+
+// TestDelivery_IsPulled: of a long replay to a client that reads nothing, no more
+// is taken out of the log than the client has room for and a little more.
+func TestDelivery_IsPulled(t *testing.T) {
+	f := newFixture(t, transport.Options{WriteStall: 300 * time.Millisecond})
+	f.change(30_000)
+	c := f.connectWith(4 << 10)
+	wide := "subscription Watch($since: Cursor) { nodeChanges(since: $since) { type node { id "
+	for i := range 25 {
+		wide += fmt.Sprintf("a%d: labels ", i)
+	}
+	b, _ := json.Marshal(map[string]any{"query": wide + "} } }", "variables": map[string]any{"since": cursorAt(1)}})
+	c.send(`{"id":"w","type":"subscribe","payload":` + string(b) + `}`)
+	within(t, 20*time.Second, "it is closed", func() bool { return f.handler.Stats().Stalled == 1 })
+	const size = 600 // of an event, a little less than it is
+	if got := f.handler.Stats().Deliveries; got > 160<<10/size {
+		t.Errorf("%d KiB were written", got*size>>10)
 	}
 }
 

@@ -6,7 +6,10 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // chunk is how much is written under one deadline.
@@ -42,6 +45,26 @@ func (c *steadyConn) Write(b []byte) (written int, err error) {
 	return written, nil
 }
 
+// maxUnsent is how much of what was written the kernel keeps before the other side
+// has room for it, in bytes.
+const maxUnsent = 16 << 10
+
+// pull keeps the kernel from taking more than is about to be sent. Otherwise one
+// that reads nothing would hold megabytes, what is written now would come after
+// all of that, and one that reads slowly would pass for one that reads nothing: a
+// full socket counts as writable only once a good part of it has gone.
+func (c *steadyConn) pull() {
+	tcp, ok := c.Conn.(syscall.Conn)
+	if !ok {
+		return
+	}
+	if raw, err := tcp.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) {
+			_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, maxUnsent)
+		})
+	}
+}
+
 // closeWrite tells the other side that nothing follows, where that can be told.
 func (c *steadyConn) closeWrite() {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
@@ -63,5 +86,6 @@ func (h *steadyHijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 		return nil, nil, err
 	}
 	h.conn = &steadyConn{Conn: conn, stall: h.stall}
+	h.conn.pull()
 	return h.conn, buffers, nil
 }

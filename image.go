@@ -42,6 +42,13 @@ func CheckDigest(field, s string) error {
 	return nil
 }
 
+func checkDigestIfAny(field, s string) error {
+	if s == "" {
+		return nil
+	}
+	return CheckDigest(field, s)
+}
+
 // shortDigest is how many hex digits of a digest a list of images shows.
 const shortDigest = 12
 

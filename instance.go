@@ -116,6 +116,8 @@ type InstanceReportInput struct {
 	CPULimit   int            `json:"cpuLimit"`
 	MemLimitMB int            `json:"memLimitMb"`
 	BaseImage  string         `json:"baseImage"`
+	// ImageDigest is that of the server's image that it started from; empty: its node's own.
+	ImageDigest string `json:"imageDigest,omitempty"`
 }
 
 // ReportInstancesInput is the whole inventory of a node.

@@ -237,6 +237,7 @@ func checkReports(reports []InstanceReportInput) error {
 			CheckText("instances.epoch", m.Epoch, MaxNameBytes),
 			CheckText("instances.addr", m.Addr, MaxNameBytes),
 			CheckText("instances.baseImage", m.BaseImage, MaxNameBytes),
+			checkDigestIfAny("instances.imageDigest", m.ImageDigest),
 		)
 		if err != nil {
 			return err

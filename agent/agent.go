@@ -24,6 +24,7 @@ type Options struct {
 	Driver   driver.Driver // runs the machines
 	Registry Registry      // such as a *client.Client
 	StateDir string        // of this agent alone; made if need be
+	Images   Images        // gets images of the registry's; nil: only the node's own can be launched
 
 	ID            muster.NodeID   // default the hostname
 	Listen        string          // address and port for nudges; default DefaultListen
@@ -39,6 +40,7 @@ type Options struct {
 	Grace         time.Duration   // that a payload has to stop in before force; default 10 s
 	Parallel      int             // launches, stops and removals at once; default 4
 	Interval      time.Duration   // between beats until the registry says; default 10 s
+	Ready         func(net.Addr)  // called once nudges are taken, with the address; default none
 	Logger        *slog.Logger    // default none
 
 	hostname string
@@ -64,6 +66,7 @@ type state struct {
 	desired    *muster.Assignments          // as fetched last; nil before
 	busy       map[string]step              // what is being done, by disk
 	failed     map[string]string            // why a launch could not be tried, by machine
+	pulls      map[string]pull              // images being got, by the machine that waits
 	remove     map[string]bool              // machines that the registry named as terminated
 	revive     map[string]bool              // machines to start again; see identity.Revive
 	accepted   *muster.ReportInstancesInput // what the registry was told last; nil: not known
@@ -109,6 +112,7 @@ func New(o Options) (*Agent, error) {
 		state: state{
 			interval: o.Interval,
 			busy:     map[string]step{}, failed: map[string]string{},
+			pulls:  map[string]pull{},
 			remove: map[string]bool{}, revive: map[string]bool{},
 		},
 	}, nil
@@ -141,6 +145,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.mu.Lock()
 	a.state.addr, a.state.port = addr, port
 	a.mu.Unlock()
+	if a.o.Ready != nil {
+		a.o.Ready(listener.Addr())
+	}
 
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return a.serve(ctx, listener) })

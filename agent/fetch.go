@@ -24,6 +24,7 @@ func (a *Agent) fetchOnce(ctx context.Context) error {
 	before := a.state.desired
 	a.state.desired = desired
 	a.pruneLocked()
+	a.giveUpPullsLocked()
 	a.mu.Unlock()
 	if before == nil || before.Epoch != desired.Epoch || before.DesiredRevision != desired.DesiredRevision {
 		a.o.Logger.Info("the desired state moved", "node", a.o.ID, "revision", desired.DesiredRevision, "instances", len(desired.Instances))
@@ -55,6 +56,7 @@ func (a *Agent) named(machines []string) {
 	for _, machine := range machines {
 		a.state.remove[machine] = true
 	}
+	a.giveUpPullsLocked()
 	a.mu.Unlock()
 	a.fetchDue.raise() // what was fetched before may still want them
 	a.passDue.raise()

@@ -22,7 +22,8 @@ const (
 // view is what goes into a report beside the machines.
 type view struct {
 	desired *muster.Assignments
-	busy    map[string]step // by disk
+	busy    map[string]step   // by disk
+	notes   map[string]string // what is waited for, by machine
 	marks
 }
 
@@ -65,10 +66,11 @@ func (v *view) coming(p *place, doing step) *muster.InstanceReportInput {
 	}
 	r := &muster.InstanceReportInput{
 		Machine: w.Machine, Epoch: v.desired.Epoch, ID: w.ID, Generation: w.Generation, Status: muster.Provisioning,
-		Addr: w.Addr, CPULimit: w.CPULimit, MemLimitMB: w.MemLimitMB, BaseImage: w.BaseImage,
+		Addr: w.Addr, CPULimit: w.CPULimit, MemLimitMB: w.MemLimitMB, BaseImage: w.BaseImage, ImageDigest: w.ImageDigest,
 	}
 	switch reason := v.failed[w.Machine]; {
 	case starting && doing.machine == w.Machine:
+		r.Reason = v.notes[w.Machine]
 	case reason != "":
 		r.Status, r.Reason = muster.Failed, reason
 	case w.Desired == muster.WantStopped && p.lives():
@@ -84,7 +86,7 @@ func (v *view) report(p *place, m driver.Status, doing step) muster.InstanceRepo
 	s := &m.Spec
 	r := muster.InstanceReportInput{
 		Machine: s.Machine, Epoch: s.Epoch, ID: muster.InstanceID(s.Instance), Generation: s.Generation,
-		Addr: bare(s.Addr), CPULimit: s.CPUPercent, MemLimitMB: s.MemoryMB, BaseImage: s.Image,
+		Addr: bare(s.Addr), CPULimit: s.CPUPercent, MemLimitMB: s.MemoryMB, BaseImage: s.Image, ImageDigest: s.ImageDigest,
 	}
 	mine := p.wanted != nil && p.wanted.Machine == s.Machine
 	if mine {
@@ -130,7 +132,7 @@ func bare(addr string) string {
 func (a *Agent) inventory(ctx context.Context) (*muster.ReportInstancesInput, error) {
 	a.mu.Lock() // before listing: what changes meanwhile makes another report due
 	v := view{
-		desired: a.state.desired, busy: maps.Clone(a.state.busy),
+		desired: a.state.desired, busy: maps.Clone(a.state.busy), notes: a.notesLocked(),
 		marks: marks{failed: maps.Clone(a.state.failed), revive: maps.Clone(a.state.revive)},
 	}
 	a.mu.Unlock()

@@ -42,7 +42,7 @@ func (a *Agent) reconcile(ctx context.Context) error {
 	slots := make(chan struct{}, a.o.Parallel)
 	p := newPauses()
 	for a.passDue.wait(ctx) {
-		due, err := a.pass(ctx)
+		due, unused, err := a.pass(ctx)
 		if err != nil {
 			pause := p.next(longestWait)
 			a.o.Logger.Warn("the machines could not be listed", "node", a.o.ID, "err", err, "again_in", pause)
@@ -52,6 +52,11 @@ func (a *Agent) reconcile(ctx context.Context) error {
 			continue
 		}
 		p.reset()
+		steps.Go(func() {
+			if err := unused(); err != nil {
+				a.o.Logger.Warn("an image that nothing uses was not deleted", "node", a.o.ID, "err", err)
+			}
+		})
 		for disk, s := range due {
 			steps.Go(func() { a.work(ctx, working, slots, disk, s) })
 		}
@@ -68,16 +73,17 @@ func (a *Agent) reconcile(ctx context.Context) error {
 }
 
 // pass looks at every place and returns the steps that are due; their disks are
-// busy from then on.
-func (a *Agent) pass(ctx context.Context) (map[string]step, error) {
+// busy from then on. It also returns what deletes the images that nothing uses.
+func (a *Agent) pass(ctx context.Context) (due map[string]step, unused func() error, err error) {
 	a.mu.Lock()
 	wasBusy := maps.Clone(a.state.busy) // before listing: what ends meanwhile was not seen as it is
 	a.mu.Unlock()
 	machines, err := a.o.Driver.List(ctx)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	due, settled := a.choose(machines, wasBusy)
+	unused = a.retire(machines)
 	if settled {
 		a.saveRevive()
 	}
@@ -85,7 +91,7 @@ func (a *Agent) pass(ctx context.Context) (map[string]step, error) {
 	if len(due) > 0 {
 		a.reportDue.raise()
 	}
-	return due, nil
+	return due, unused, nil
 }
 
 // choose picks the steps that are due, and reports whether a machine is no
@@ -163,6 +169,9 @@ func (a *Agent) work(ctx, working context.Context, slots chan struct{}, disk str
 		a.passDue.raise()
 		a.reportDue.raise()
 	}()
+	if !a.pull(ctx, s) { // before the slot: others need not wait for it
+		return
+	}
 	select {
 	case slots <- struct{}{}:
 	case <-ctx.Done():
@@ -244,7 +253,7 @@ func specOf(s step) (driver.Spec, error) {
 	w := s.wanted
 	spec := driver.Spec{
 		Machine: w.Machine, Disk: diskOf(w.Machine), Instance: string(w.ID), Generation: w.Generation, Epoch: s.epoch,
-		Hostname: w.Name, Image: w.BaseImage, Command: w.Command, Env: w.Env, CPUPercent: w.CPULimit, MemoryMB: w.MemLimitMB,
+		Hostname: w.Name, Image: w.BaseImage, ImageDigest: w.ImageDigest, Command: w.Command, Env: w.Env, CPUPercent: w.CPULimit, MemoryMB: w.MemLimitMB,
 	}
 	if spec.Hostname == "" {
 		spec.Hostname = string(w.ID)

@@ -106,7 +106,7 @@ func (r *Registry) ignore(n *muster.Node, m *muster.InstanceReportInput, why str
 func (r *Registry) foundOn(n *muster.Node, m *muster.InstanceReportInput, id muster.InstanceID) *muster.Instance {
 	return &muster.Instance{
 		ID: id, Name: m.Machine, NodeUID: n.UID, Machine: m.Machine,
-		Type: typeOf(m), CPULimit: m.CPULimit, MemLimitMB: m.MemLimitMB, BaseImage: m.BaseImage,
+		Type: typeOf(m), CPULimit: m.CPULimit, MemLimitMB: m.MemLimitMB, BaseImage: m.BaseImage, ImageDigest: m.ImageDigest,
 		Command: []string{}, EnvNames: []string{}, Labels: muster.Map{}, NodeSelector: muster.Map{}, Env: muster.Map{},
 		Status: muster.Unknown, StatusReason: "found on node " + string(n.ID) + "; this registry did not launch it: adopt or terminate it",
 		Desired: muster.WantRunning, Generation: m.Generation, Addr: m.Addr, PID: m.PID,
@@ -154,7 +154,9 @@ func (r *Registry) observe(w *Writes, n *muster.Node, i *muster.Instance, m *mus
 		if i.Status != s {
 			next.EndedAt = &now
 		}
-	case muster.Provisioning, muster.Stopping:
+	case muster.Provisioning:
+		next.Reserved, next.StatusReason = true, m.Reason
+	case muster.Stopping:
 		next.Reserved = true
 	}
 	if !sameInstance(i, next) {

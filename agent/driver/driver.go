@@ -28,19 +28,20 @@ var (
 
 // Spec is what to launch. It is written down beside the machine.
 type Spec struct {
-	Machine    string            `json:"machine"`    // unique on the host, at most 63 characters of [a-z0-9-]; such as k3f9-i-1-2
-	Disk       string            `json:"disk"`       // what is kept between generations; such as k3f9-i-1
-	Instance   string            `json:"instance"`   // the registry's id, such as i-1
-	Generation int64             `json:"generation"` // which start of it
-	Epoch      string            `json:"epoch"`      // the registry's history that assigned it
-	Hostname   string            `json:"hostname"`   // inside; underscores become hyphens
-	Image      string            `json:"image"`      // by name
-	Command    []string          `json:"command"`    // empty: the image's own, else one that idles
-	Env        map[string]string `json:"env"`        // for the payload
-	CPUPercent int               `json:"cpuPercent"` // quota, of one core
-	MemoryMB   int               `json:"memoryMb"`   // limit, MiB; no swap
-	Addr       string            `json:"addr"`       // with prefix length, such as 10.213.0.2/24; empty: no network but loopback
-	Gateway    string            `json:"gateway"`    // the node's address in that network
+	Machine     string            `json:"machine"`               // unique on the host, at most 63 characters of [a-z0-9-]; such as k3f9-i-1-2
+	Disk        string            `json:"disk"`                  // what is kept between generations; such as k3f9-i-1
+	Instance    string            `json:"instance"`              // the registry's id, such as i-1
+	Generation  int64             `json:"generation"`            // which start of it
+	Epoch       string            `json:"epoch"`                 // the registry's history that assigned it
+	Hostname    string            `json:"hostname"`              // inside; underscores become hyphens
+	Image       string            `json:"image"`                 // by name
+	ImageDigest string            `json:"imageDigest,omitempty"` // of the server's image that it is; empty: the host's own of that name
+	Command     []string          `json:"command"`               // empty: the image's own, else one that idles
+	Env         map[string]string `json:"env"`                   // for the payload
+	CPUPercent  int               `json:"cpuPercent"`            // quota, of one core
+	MemoryMB    int               `json:"memoryMb"`              // limit, MiB; no swap
+	Addr        string            `json:"addr"`                  // with prefix length, such as 10.213.0.2/24; empty: no network but loopback
+	Gateway     string            `json:"gateway"`               // the node's address in that network
 }
 
 // Status is a machine as it is.
@@ -82,6 +83,6 @@ type Driver interface {
 
 // Images is the optional ability to say which images a host has.
 type Images interface {
-	// Images returns the names of the images that Launch would find, sorted.
+	// Images returns the images that Launch would find, as muster.ImageRef writes them, sorted.
 	Images(ctx context.Context) ([]string, error)
 }

@@ -29,6 +29,11 @@ func (s *Spec) Validate() error {
 	if err := muster.CheckName("image", s.Image); err != nil {
 		return err
 	}
+	if s.ImageDigest != "" {
+		if err := muster.CheckDigest("imageDigest", s.ImageDigest); err != nil {
+			return err
+		}
+	}
 	switch {
 	case s.CPUPercent < 1:
 		return muster.InvalidField("cpuPercent", "%d is no quota; give per cent of a core, such as 25", s.CPUPercent)

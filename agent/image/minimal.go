@@ -37,7 +37,7 @@ func (s *Store) BuildMinimal(ctx context.Context, busybox string) (Image, error)
 	if img, err := s.Find(Minimal); err == nil {
 		return Image{}, alreadyThere(img)
 	}
-	busybox, err := findBusybox(busybox)
+	busybox, err := FindBusybox(busybox)
 	if err != nil {
 		return Image{}, err
 	}
@@ -62,7 +62,9 @@ func (s *Store) BuildMinimal(ctx context.Context, busybox string) (Image, error)
 	return s.publish(tmp, Image{Name: Minimal, Source: busybox, Created: time.Now().UTC().Truncate(time.Second)})
 }
 
-func findBusybox(path string) (string, error) {
+// FindBusybox returns the absolute path of the busybox that BuildMinimal takes for
+// a path. UNAVAILABLE or INVALID, with the remedy: there is none, or it is not static.
+func FindBusybox(path string) (string, error) {
 	const remedy = "install busybox-static (apt-get install busybox-static), or name another static busybox"
 	if path == "" {
 		found, err := exec.LookPath("busybox")

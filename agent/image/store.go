@@ -20,6 +20,8 @@ import (
 // Image is a base image.
 type Image struct {
 	Name string `json:"name"`
+	// Digest is that of the server's image that it is; empty: it is the node's own.
+	Digest string `json:"digest,omitempty"`
 	// Path is its root directory.
 	Path string `json:"-"`
 	// Boot says that it has a systemd to boot as its init.
@@ -32,7 +34,8 @@ type Image struct {
 	Created time.Time `json:"created"`
 }
 
-// Store is a directory of images: NAME is an image's root, NAME.json its metadata.
+// Store is a directory of images: NAME is the root of one of the node's own, NAME.json its
+// metadata; those pulled from a server are kept by digest beside them.
 type Store struct {
 	dir string
 }
@@ -86,11 +89,17 @@ func (s *Store) Find(name string) (Image, error) {
 	if err := s.describe(&img); err != nil {
 		return Image{}, err
 	}
+	img.Digest = "" // it is what somebody put there, whatever that says
+	img.look()
+	return img, nil
+}
+
+// look finds out what the image starts with.
+func (img *Image) look() {
 	img.Boot = exists(img.Path, "usr/lib/systemd/systemd") || exists(img.Path, "lib/systemd/systemd")
 	if !img.Boot && exists(img.Path, "sbin/init") {
 		img.Init = "/sbin/init"
 	}
-	return img, nil
 }
 
 // describe reads the metadata file, which need not be there.

@@ -49,7 +49,7 @@ func (d *Driver) enter(ctx context.Context, spec driver.Spec) (image.Image, func
 	if err := d.Check(ctx); err != nil {
 		return image.Image{}, nil, err
 	}
-	img, err := d.images.Find(spec.Image)
+	img, err := d.images.Resolve(spec.Image, spec.ImageDigest)
 	if err != nil {
 		return image.Image{}, nil, err
 	}

@@ -6,9 +6,11 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/muster-cloud/muster"
 	"github.com/muster-cloud/muster/agent/image"
 	"github.com/muster-cloud/muster/agent/network"
 )
@@ -71,17 +73,23 @@ func New(opts Options) *Driver {
 	}
 }
 
-// Images returns the names of the images that Launch finds, sorted.
+// Images returns the images that Launch finds: the host's own by name, those pulled
+// from a server by name and digest; sorted.
 func (d *Driver) Images(context.Context) ([]string, error) {
-	images, err := d.images.List()
+	own, err := d.images.List()
 	if err != nil {
 		return nil, err
 	}
-	names := make([]string, len(images))
-	for i, img := range images {
-		names[i] = img.Name
+	pulled, err := d.images.Pulled()
+	if err != nil {
+		return nil, err
 	}
-	return names, nil
+	refs := make([]string, 0, len(own)+len(pulled))
+	for _, img := range append(own, pulled...) {
+		refs = append(refs, muster.ImageRef(img.Name, img.Digest))
+	}
+	slices.Sort(refs)
+	return refs, nil
 }
 
 // Network returns the network of the driver's machines, such as to check a subnet before it is used.

@@ -5,12 +5,14 @@ import (
 	"log/slog"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/muster-cloud/muster"
 	"github.com/muster-cloud/muster/agent"
+	"github.com/muster-cloud/muster/archive"
 	"github.com/muster-cloud/muster/agent/nspawn"
 	"github.com/muster-cloud/muster/client"
 )
@@ -25,6 +27,8 @@ type agentFlags struct {
 	role, launcher                                string
 	advertisePort, cpus, memory                   int
 	labels                                        map[string]string
+	images                                        archive.Limits
+	imageKeep                                     time.Duration
 }
 
 func (a *app) agentCommand() *cobra.Command {
@@ -55,6 +59,7 @@ func (a *app) agentCommand() *cobra.Command {
 		f.StringVar(&flags.stateDir, "state-dir", defaultStateDir, "`DIRECTORY` of instances and images")
 		f.StringVar(&flags.role, "role", string(muster.Compute), "`ROLE` of this node: COMPUTE runs instances, SERVICE does not")
 		nodeFlags(f, &flags)
+		archiveFlags(f, &flags.images)
 		logs.declare(f, slog.LevelInfo)
 	})
 	alias(c.Flags().Lookup("advertise-addr"), "AGENT_ADVERTISE_ADDR")
@@ -67,6 +72,7 @@ func nodeFlags(f *pflag.FlagSet, flags *agentFlags) {
 	f.IntVar(&flags.memory, "memory", 0, "`MIB` of memory for instances; 0: this machine's less a tenth")
 	f.StringToStringVar(&flags.labels, "label", nil, "labels `KEY=VALUE` of this node, separated by commas")
 	f.StringVar(&flags.launcher, "launcher", string(nspawn.Auto), "`WHO` starts instances: systemd, as units; direct, the agent itself; auto: systemd where it runs this machine")
+	f.DurationVar(&flags.imageKeep, "image-keep", 24*time.Hour, "how long an image of the server's that nothing uses is kept here")
 	f.StringVar(&flags.cgroupPrefix, "cgroup-prefix", "muster", "`NAME` of the cgroup, or systemd's slice, that the instances' cgroups are in")
 }
 
@@ -80,7 +86,7 @@ func (f *agentFlags) run(ctx context.Context, api *client.Client, log *slog.Logg
 		return err
 	}
 	one, err := agent.New(agent.Options{
-		Driver: machines, Registry: api, StateDir: f.stateDir, ID: muster.NodeID(f.id),
+		Driver: machines, Registry: api, Images: f.puller(api, log), StateDir: f.stateDir, ID: muster.NodeID(f.id),
 		Listen: f.listen, Advertise: f.advertise, AdvertisePort: f.advertisePort, CPUs: f.cpus, MemoryMB: f.memory,
 		Role: muster.NodeRole(strings.ToUpper(f.role)), Labels: f.labels, Version: version, Logger: log,
 	})

@@ -4,12 +4,19 @@ import (
 	"context"
 	"log/slog"
 
+	"github.com/muster-cloud/muster/agent/image"
 	"github.com/muster-cloud/muster/agent/nspawn"
+	"github.com/muster-cloud/muster/client"
 )
 
 // machines returns the driver of an agent's instances.
 func (f *agentFlags) machines(log *slog.Logger) *nspawn.Driver {
 	return nspawn.New(nspawn.Options{StateDir: f.stateDir, CgroupPrefix: f.cgroupPrefix, Launcher: nspawn.Launcher(f.launcher), Logger: log})
+}
+
+// puller gets images from the server into where the driver looks for them.
+func (f *agentFlags) puller(api *client.Client, log *slog.Logger) *image.Puller {
+	return image.NewPuller(image.PullerOptions{Store: imagesIn(f.stateDir), From: api, Limits: f.images, Keep: f.imageKeep, Logger: log})
 }
 
 // check says what this machine lacks to run instances, with the remedy; nil: nothing.

@@ -69,7 +69,11 @@ func TestWeather(t *testing.T) {
 		})
 		w.t = t
 	}
-	run("the server stands still", w.serverStandsStill)
+	run("the server stands still", func(t *testing.T) { w.serverStandsStill(t, func() {}, func() {}) })
+	run("the server's machine is suspended", func(t *testing.T) {
+		// No beat waits in its buffers: it wakes up to nothing but silence.
+		w.serverStandsStill(t, func() { w.net.link(t, hostServer, "down") }, func() { w.net.link(t, hostServer, "up") })
+	})
 	run("the server is cut off from everybody", w.serverCutOff)
 	run("one agent is cut off", w.agentCutOff)
 	run("the database stalls", w.databaseStalls)
@@ -199,7 +203,14 @@ func turns(from, to string, agents ...int) (all []string) {
 	return all
 }
 
-func (w *weather) serverStandsStill(t *testing.T) {
+// serverStandsStill stops the server's process for longer than a node may be
+// silent, and calls before and after around it.
+func (w *weather) serverStandsStill(t *testing.T, before, after func()) {
+	info, err := w.api.ServerInfo(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	before()
 	if err := w.server.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
@@ -207,8 +218,9 @@ func (w *weather) serverStandsStill(t *testing.T) {
 	if err := w.server.Process.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
+	after()
 	w.until("the server says that it stood still", func() bool {
-		changes, err := w.api.Changes(t.Context(), client.ChangesInput{ObjectID: string(muster.ExpiryPostponed), First: 100})
+		changes, err := w.api.Changes(t.Context(), client.ChangesInput{Since: info.Cursor, ObjectID: string(muster.ExpiryPostponed)})
 		return err == nil && slices.ContainsFunc(changes.Edges, func(e client.ChangeEdge) bool { return strings.Contains(e.Node.Reason, "stood still") })
 	})
 	pass(2 * weatherUnhealthy) // whoever did not return would turn now

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"log/slog"
+	"net"
 	"path/filepath"
 	"strings"
 	"time"
@@ -12,8 +13,8 @@ import (
 
 	"github.com/muster-cloud/muster"
 	"github.com/muster-cloud/muster/agent"
-	"github.com/muster-cloud/muster/archive"
 	"github.com/muster-cloud/muster/agent/nspawn"
+	"github.com/muster-cloud/muster/archive"
 	"github.com/muster-cloud/muster/client"
 )
 
@@ -85,13 +86,15 @@ func (f *agentFlags) run(ctx context.Context, api *client.Client, log *slog.Logg
 	if err := machines.Check(ctx); err != nil {
 		return err
 	}
-	one, err := agent.New(agent.Options{
-		Driver: machines, Registry: api, Images: f.puller(api, log), StateDir: f.stateDir, ID: muster.NodeID(f.id),
-		Listen: f.listen, Advertise: f.advertise, AdvertisePort: f.advertisePort, CPUs: f.cpus, MemoryMB: f.memory,
-		Role: muster.NodeRole(strings.ToUpper(f.role)), Labels: f.labels, Version: version, Logger: log,
+	return asUnit(ctx, log, func(ctx context.Context, ready func(net.Addr)) error {
+		one, err := agent.New(agent.Options{
+			Driver: machines, Registry: api, Images: f.puller(api, log), StateDir: f.stateDir, ID: muster.NodeID(f.id),
+			Listen: f.listen, Advertise: f.advertise, AdvertisePort: f.advertisePort, CPUs: f.cpus, MemoryMB: f.memory,
+			Role: muster.NodeRole(strings.ToUpper(f.role)), Labels: f.labels, Version: version, Ready: ready, Logger: log,
+		})
+		if err != nil {
+			return err
+		}
+		return one.Run(ctx)
 	})
-	if err != nil {
-		return err
-	}
-	return one.Run(ctx)
 }

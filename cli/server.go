@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net"
 	"net/netip"
 
 	"github.com/spf13/cobra"
@@ -105,7 +106,10 @@ func (a *app) runServer(ctx context.Context, o server.Options) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	return s.Run(ctx)
+	return asUnit(ctx, o.Logger, func(ctx context.Context, ready func(net.Addr)) error {
+		ready(s.Addr())
+		return s.Run(ctx)
+	})
 }
 
 // prefixValue is a flag with an IP network in it.

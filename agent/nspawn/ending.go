@@ -11,7 +11,11 @@ import (
 	"github.com/muster-cloud/muster/agent/network"
 )
 
-const couldNotStart = "could not start: "
+// What reasons begin with, or are.
+const (
+	couldNotStart = "could not start: "
+	hostRestarted = "the host was restarted" // the agent starts such a machine again
+)
 
 // result is what a supervisor knows when systemd-nspawn has ended.
 type result struct {

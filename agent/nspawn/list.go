@@ -134,7 +134,7 @@ func (d *Driver) recover(ctx context.Context, m machine) error {
 	res := result{ready: true, running: p.Running}
 	switch {
 	case boot != r.HostBoot:
-		res.reason = "the host was restarted"
+		res.reason = hostRestarted
 	case !p.Running:
 		res.failure = "its launch was interrupted"
 		if log, _ := os.ReadFile(m.path("supervisor.log")); len(log) > 0 { // none: it had nothing to say

@@ -251,6 +251,9 @@ func (s *supervisor) loop(signals <-chan os.Signal, notices <-chan notice) error
 			err = s.settle()
 		case sig := <-signals:
 			if sig == syscall.SIGTERM {
+				if hostStops() {
+					s.result.reason = hostRestarted
+				}
 				_, _ = terminate(s.record, s.progress.Leader) // the sender asks again if it matters
 			}
 		case <-timeout.C:

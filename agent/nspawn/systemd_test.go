@@ -23,7 +23,7 @@ const testBinary = "/opt/nspawn.test"
 
 // onSystemd are the tests that are run again on a host of systemd's, where each machine is a unit.
 var onSystemd = []string{
-	"TestDriver_Conforms", "TestLimits_", "TestSurvive_AgentKilled", "TestPayload_KilledBySignal", "TestPayload_EnvironmentIsSecret", "TestLeak_FiftyLaunches",
+	"TestDriver_Conforms", "TestLimits_CPU", "TestLimits_Memory", "TestLimits_EveryType", "TestSurvive_AgentKilled", "TestPayload_KilledBySignal", "TestPayload_EnvironmentIsSecret", "TestLeak_FiftyLaunches",
 }
 
 func bootHost(t *testing.T, o testhost.Options) *testhost.Host {
@@ -47,6 +47,7 @@ func TestSystemd(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) { check(t, h) })
 	}
+	t.Run("the host is shut down", func(t *testing.T) { shutDown(t, h) })
 }
 
 // sameTests runs tests of this package inside, where nspawn.Auto is systemd.
@@ -173,6 +174,16 @@ func stoppedBySystemd(t *testing.T, h *testhost.Host) {
 	launchInside(t, h, name, "trap 'exit 6' TERM; while :; do sleep 60 & wait $!; done")
 	h.Run(t, "systemctl", "stop", "musters-"+name+".service")
 	if e := awaitEnding(t, h, name); e.Reason != "exited with status 6" {
+		t.Errorf("ended with %q", e.Reason)
+	}
+}
+
+// shutDown has the host end a machine: the agent is to start that again when the host is back.
+func shutDown(t *testing.T, h *testhost.Host) {
+	const name = "off"
+	launchInside(t, h, name, "trap 'exit 6' TERM; while :; do sleep 60 & wait $!; done")
+	_, _ = h.Try(t.Context(), "systemctl", "poweroff") // it does not return, or does not say how
+	if e := awaitEnding(t, h, name); e.Reason != "the host was restarted" {
 		t.Errorf("ended with %q", e.Reason)
 	}
 }

@@ -199,3 +199,22 @@ func stopUnit(ctx context.Context, name string) error {
 	}
 	return err
 }
+
+// hostStops reports whether systemd is shutting the host down.
+func hostStops() bool {
+	if !runsSystemd() {
+		return false
+	}
+	if comm, err := os.ReadFile("/proc/1/comm"); err == nil && strings.HasPrefix(string(comm), "systemd-shutdow") {
+		return true // nobody answers any more
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	stopping := false
+	_ = callSystemd(ctx, func(_ context.Context, conn *systemd.Conn) error { // no answer: it is not known to stop
+		state, err := conn.GetManagerProperty("SystemState")
+		stopping = strings.Contains(state, "stopping")
+		return err
+	})
+	return stopping
+}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/muster-cloud/muster/graph/transport"
+	"github.com/muster-cloud/muster/graph/transport/audit"
 )
 
 // BenchmarkDelivery1000 delivers each change to 1,000 identical subscribers on
@@ -53,11 +54,11 @@ func BenchmarkDelivery1000(b *testing.B) {
 
 // BenchmarkBombs is the time that it takes to refuse each bomb.
 func BenchmarkBombs(b *testing.B) {
-	for _, bomb := range bombs() {
-		b.Run(bomb.name, func(b *testing.B) {
+	for _, bomb := range audit.Bombs() {
+		b.Run(bomb.Name, func(b *testing.B) {
 			h := newFixture(b, transport.Options{}).handler
 			for b.Loop() {
-				defuse(h, bomb.body)
+				defuse(h, bomb.Body)
 			}
 		})
 	}

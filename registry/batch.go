@@ -31,6 +31,7 @@ type batch struct {
 	requests    []*muster.Request
 	changes     []*muster.Change
 	nudges      map[muster.NodeUID]Nudge
+	heard       []muster.NodeUID // that registered or reported
 	frees       bool // capacity was freed, or a node became eligible
 	sequenced   bool
 	memoryMoved bool  // rows that are in memory only
@@ -118,6 +119,7 @@ func (b *batch) apply(actor string, s step) {
 		u := *b.view.use(s.report.uid)
 		u.reportIncarnation, u.reportSequence = s.report.incarnation, s.report.sequence
 		b.insert(tableUse, &u)
+		b.heard = append(b.heard, u.uid)
 		b.memoryMoved = true
 	case s.condition != nil:
 		b.applyCondition(actor, s)

@@ -40,6 +40,7 @@ type committer struct {
 	queue    chan call
 	db       atomic.Pointer[memdb.MemDB]
 	settle   func(b *batch)                  // runs inside the batch, after each mutation
+	hear     func(b *batch)                  // once it is durable or may be, before it is visible
 	announce func(b *batch)                  // after the batch has become visible
 	recover  func(ctx context.Context) error // loads memory again
 
@@ -137,6 +138,7 @@ func (c *committer) commit(ctx context.Context, calls []call) {
 	switch {
 	case err == nil:
 		if !b.empty() {
+			c.hear(b)
 			b.txn.Commit()
 			c.announce(b)
 		}
@@ -145,6 +147,7 @@ func (c *committer) commit(ctx context.Context, calls []call) {
 		}
 	case errors.Is(err, muster.ErrOutcomeUnknown):
 		c.ready.Store(false)
+		c.hear(b)
 		c.log.Error("the outcome of a commit is unknown; loading the state again", "err", err)
 		refuse(calls, unavailable("the database did not say whether it committed"))
 	case muster.CodeOf(err) == muster.Unavailable:

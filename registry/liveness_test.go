@@ -145,6 +145,31 @@ func TestLiveness_FailedExpiryIsTriedAgain(t *testing.T) {
 	})
 }
 
+func TestLiveness_ANodeIsNeverSeenWithoutItsRegistrationsBeat(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		stalled := make(chan struct{})
+		w := open(t, setup{dir: dir, fault: func(p store.Point) error {
+			if p == store.BeforeWrite {
+				<-stalled
+			}
+			return nil
+		}})
+		gaveUp, cancel := context.WithTimeout(ctx, 10*time.Second)
+		defer cancel()
+		_, err := w.RegisterNode(gaveUp, nodeInput("n1", 2, 1024))
+		wantCode(t, err, muster.Unavailable)
+		time.Sleep(time.Minute) // the start-up grace is over
+		close(stalled)
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		if got := w.Node("n1"); got == nil || got.Status != muster.Healthy || w.ServerInfo().Revision != 1 {
+			t.Errorf("5 s after its registration was committed the node is %+v, at revision %d", got, w.ServerInfo().Revision)
+		}
+		w.stop()
+	})
+}
+
 func TestLiveness_IdleHourChangesNothing(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {

@@ -115,14 +115,10 @@ func (r *Registry) setSchedulable(ctx context.Context, id string, schedulable bo
 // RemoveNode takes a node out; its instances are LOST and its uid is refused
 // from then on.
 func (r *Registry) RemoveNode(ctx context.Context, id string) (*muster.Node, int64, error) {
-	n, revision, err := r.changeNode(ctx, id, func(v View, w *Writes, n *muster.Node) *muster.Node {
+	return r.changeNode(ctx, id, func(v View, w *Writes, n *muster.Node) *muster.Node {
 		r.takeOut(v, w, n, muster.Removed, "removed by "+muster.PrincipalOf(ctx).Name)
 		return w.steps[0].node
 	})
-	if err == nil {
-		r.beats.forget(n.UID)
-	}
-	return n, revision, err
 }
 
 // ForgetNode lets a removed node join again as itself: its uid is no longer

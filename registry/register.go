@@ -56,7 +56,6 @@ func (r *Registry) RegisterNode(ctx context.Context, in muster.RegisterNodeInput
 		return nil, err
 	}
 	out.Revision = revision
-	r.beats.stamp(out.Node.UID, time.Now())
 	return out, nil
 }
 

@@ -183,7 +183,7 @@ func Open(ctx context.Context, deps Deps, opts Options) (*Registry, error) {
 	r.commits = &committer{
 		store: deps.Store, log: deps.Logger, now: func() time.Time { return stamp(r.opts.Now()) }, seen: r.beats.seen,
 		limit: r.opts.MaxBatch, queue: make(chan call, r.opts.MaxQueue), stopped: make(chan struct{}),
-		settle: r.settle, announce: r.announce, recover: r.reload,
+		settle: r.settle, hear: r.hear, announce: r.announce, recover: r.reload,
 	}
 	if err := r.reload(ctx); err != nil {
 		return nil, fmt.Errorf("load the state: %w", err)
@@ -335,10 +335,21 @@ func (r *Registry) settle(b *batch) {
 	}
 }
 
+// hear stamps who was heard of by a batch before the batch can be seen: a sweep
+// must not find a node that registered without the sign of life that this is.
+func (r *Registry) hear(b *batch) {
+	for _, uid := range b.heard {
+		r.beats.stamp(uid, time.Now())
+	}
+}
+
 // announce tells of a batch that has become visible.
 func (r *Registry) announce(b *batch) {
 	if len(b.changes) > 0 {
 		r.Hub.Publish(b.changes)
+	}
+	for uid := range b.goneNodes {
+		r.beats.forget(uid)
 	}
 	v := r.View()
 	for uid, n := range b.nudges {

@@ -50,7 +50,7 @@ type Options struct {
 type Agent struct {
 	o Options
 
-	fetchDue, passDue, reportDue, registerDue signal
+	fetchDue, passDue, reportDue, registerDue, attendDue signal
 
 	mu    sync.Mutex
 	state state
@@ -108,7 +108,7 @@ func New(o Options) (*Agent, error) {
 	}
 	return &Agent{
 		o:        o,
-		fetchDue: newSignal(), passDue: newSignal(), reportDue: newSignal(), registerDue: newSignal(),
+		fetchDue: newSignal(), passDue: newSignal(), reportDue: newSignal(), registerDue: newSignal(), attendDue: newSignal(),
 		state: state{
 			interval: o.Interval,
 			busy:     map[string]step{}, failed: map[string]string{},
@@ -155,6 +155,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	group.Go(func() error { return a.fetch(ctx) })
 	group.Go(func() error { return a.report(ctx) })
 	group.Go(func() error { return a.watch(ctx) })
+	group.Go(func() error { return a.attend(ctx) })
 	group.Go(func() error { return a.reconcile(ctx) })
 	return group.Wait()
 }

@@ -79,6 +79,7 @@ func (a *Agent) registerOnce(ctx context.Context) error {
 	a.named(answer.Remove)
 	a.fetchDue.raise()
 	a.reportDue.raise()
+	a.attendDue.raise()
 	return nil
 }
 

@@ -67,7 +67,7 @@ Every setting is a flag and a variable; a flag counts more.`
 func (a *app) root() *cobra.Command {
 	root := group("muster", "The registry of a small cloud",
 		a.devCommand(), a.serverCommand(), a.agentCommand(), a.imageCommand(), a.simCommand(),
-		a.nodeCommand(), a.instanceCommand(), a.clusterCommand(), a.brakeCommand(), a.watchCommand(),
+		a.nodeCommand(), a.instanceCommand(), a.clusterCommand(), a.brakeCommand(), a.watchCommand(), a.logsCommand(),
 		a.completionCommand(), a.versionCommand(), exitCodesTopic(), a.shimCommand(),
 	)
 	root.Long = rootLong

@@ -136,9 +136,9 @@ func (s *stream) initialise(ctx context.Context) error {
 	}
 }
 
-func (s *stream) subscribe(what subscription, variables map[string]any) error {
+func (s *stream) subscribe(name, document string, variables map[string]any) error {
 	payload, err := json.Marshal(map[string]any{
-		"operationName": what.name, "query": what.document, "variables": variables,
+		"operationName": name, "query": document, "variables": variables,
 	})
 	if err != nil {
 		return &muster.Error{Code: muster.Invalid, Err: err, Message: fmt.Sprintf("the filter cannot be sent: %v", err)}
@@ -148,50 +148,65 @@ func (s *stream) subscribe(what subscription, variables map[string]any) error {
 
 // next waits for the next event.
 func (s *stream) next(ctx context.Context) (Event, error) {
+	event, err := next[Event](ctx, s)
+	if errors.Is(err, errComplete) {
+		return Event{}, &lostError{muster.Errorf(muster.Unavailable, "%s ended the watch", s.client.endpoint)}
+	}
+	if err != nil {
+		return Event{}, err
+	}
+	event.name()
+	return *event, nil
+}
+
+// errComplete is the end of a subscription that has no more to say.
+var errComplete = errors.New("the subscription is complete")
+
+// next waits for what a subscription delivers next.
+func next[T any](ctx context.Context, s *stream) (*T, error) {
 	for {
 		m, err := s.read(ctx)
 		if err != nil {
-			return Event{}, err
+			return nil, err
 		}
 		switch {
 		case m.Type == "pong":
 		case m.ID != streamID:
-			return Event{}, s.foreign(m)
+			return nil, s.foreign(m)
 		case m.Type == "next":
-			return s.event(m.Payload)
+			return event[T](s, m.Payload)
 		case m.Type == "error":
 			var list gqlerror.List
 			if err := json.Unmarshal(m.Payload, &list); err != nil {
-				return Event{}, s.foreign(m)
+				return nil, s.foreign(m)
 			}
-			return Event{}, passing(fromGraphQL(list))
+			return nil, passing(fromGraphQL(list))
 		case m.Type == "complete":
-			return Event{}, &lostError{muster.Errorf(muster.Unavailable, "%s ended the watch", s.client.endpoint)}
+			return nil, errComplete
 		default:
-			return Event{}, s.foreign(m)
+			return nil, s.foreign(m)
 		}
 	}
 }
 
 // event reads a payload, whose data has one field: the subscription's.
-func (s *stream) event(payload json.RawMessage) (Event, error) {
+func event[T any](s *stream, payload json.RawMessage) (*T, error) {
 	var answer struct {
-		Data   map[string]*Event `json:"data"`
-		Errors gqlerror.List     `json:"errors"`
+		Data   map[string]*T `json:"data"`
+		Errors gqlerror.List `json:"errors"`
 	}
 	if err := json.Unmarshal(payload, &answer); err != nil {
-		return Event{}, s.foreign(message{Type: "next", Payload: payload})
+		return nil, s.foreign(message{Type: "next", Payload: payload})
 	}
 	if len(answer.Errors) > 0 {
-		return Event{}, passing(fromGraphQL(answer.Errors))
+		return nil, passing(fromGraphQL(answer.Errors))
 	}
 	for _, event := range answer.Data {
 		if event != nil {
-			event.name()
-			return *event, nil
+			return event, nil
 		}
 	}
-	return Event{}, s.foreign(message{Type: "next", Payload: payload})
+	return nil, s.foreign(message{Type: "next", Payload: payload})
 }
 
 // passing makes a *lostError of an error that another try may not meet.

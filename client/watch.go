@@ -118,7 +118,7 @@ func (w *watcher) connection(ctx context.Context) error {
 		return err
 	}
 	defer s.close()
-	if err := s.subscribe(w.what, w.variables()); err != nil {
+	if err := s.subscribe(w.what.name, w.what.document, w.variables()); err != nil {
 		return err
 	}
 	if w.options.OnConnect != nil {

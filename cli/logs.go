@@ -1,0 +1,112 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/muster-cloud/muster"
+	"github.com/muster-cloud/muster/client"
+)
+
+const logsLong = `Print what an instance has written to its console. Its node keeps the last 256 KiB of
+it at least, until the instance is terminated; what ended can be read as well.
+
+With --follow it goes on with what the instance writes, after a restart too, until it is
+terminated or Ctrl-C. A lost connection is made again, and nothing is printed twice.
+
+On a terminal, control characters are replaced; --raw prints them as they came. With
+-o json each piece is one line; with -o yaml it is one document.`
+
+const logsExamples = `  muster logs i-7
+  muster logs -f --tail 20 i-7`
+
+// logsFlags are what `logs` can be told.
+type logsFlags struct {
+	follow, raw bool
+	tail        int
+	after       string
+}
+
+func (a *app) logsCommand() *cobra.Command {
+	var flags logsFlags
+	c := &cobra.Command{
+		Use: "logs INSTANCE", Short: "Print what an instance writes to its console", Long: logsLong, Example: logsExamples,
+		Args: exactly(1, "an instance's id, such as i-1"),
+		RunE: func(c *cobra.Command, args []string) error {
+			o := client.LogOptions{Follow: flags.follow, After: flags.after}
+			if c.Flags().Changed("tail") {
+				o.Tail = &flags.tail
+			}
+			return a.logs(c.Context(), muster.InstanceID(args[0]), o, flags.raw)
+		},
+	}
+	f := c.Flags()
+	f.BoolVarP(&flags.follow, "follow", "f", false, "go on with what it writes, until it is terminated")
+	f.IntVarP(&flags.tail, "tail", "n", 0, "begin so many `LINES` before the end; all that is kept when left out")
+	f.StringVar(&flags.after, "after", "", "go on after this `PLACE`, as -o json has it")
+	f.BoolVar(&flags.raw, "raw", false, "print control characters on a terminal too")
+	return c
+}
+
+// logs prints a log to its end, or until ctx ends.
+func (a *app) logs(ctx context.Context, id muster.InstanceID, o client.LogOptions, raw bool) error {
+	api, err := a.connect()
+	if err != nil {
+		return err
+	}
+	lost := false
+	if o.Follow {
+		o.OnDisconnect = func(err error, _ time.Duration) {
+			if !lost {
+				a.say("%s; going on when it can", oneLine(err.Error()))
+			}
+			lost = true
+		}
+	}
+	raw = raw || !isTerminal(a.std.Out)
+	generation := int64(0)
+	err = api.InstanceLogs(ctx, id, o, func(p muster.LogPiece) error {
+		if lost {
+			a.say("going on")
+		}
+		lost = false
+		if generation != 0 && p.Generation != generation {
+			a.say("%s was started again", id)
+		}
+		generation = p.Generation
+		if p.Skipped > 0 {
+			a.say("%d bytes are no longer kept", p.Skipped)
+		}
+		return a.printPiece(p, raw)
+	})
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+func (a *app) printPiece(p muster.LogPiece, raw bool) error {
+	switch a.format {
+	case formatJSON:
+		encoder := json.NewEncoder(a.std.Out)
+		encoder.SetEscapeHTML(false)
+		return encoder.Encode(p)
+	case formatYAML:
+		if _, err := fmt.Fprintln(a.std.Out, "---"); err != nil {
+			return err
+		}
+		return writeYAML(a.std.Out, p)
+	}
+	text := p.Text
+	if !raw {
+		text = safe(text, "\n\t\r")
+	}
+	_, err := io.WriteString(a.std.Out, text)
+	return err
+}

@@ -100,7 +100,9 @@ func (a *Agent) retire(machines []driver.Status) (remove func() error) {
 	known := a.state.desired != nil
 	if known {
 		for _, w := range a.state.desired.Instances {
-			used[w.ImageDigest] = true
+			if w.Desired != muster.WantTerminated {
+				used[w.ImageDigest] = true
+			}
 		}
 	}
 	for _, s := range a.state.busy {

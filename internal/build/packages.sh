@@ -11,7 +11,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
-needs_root=(agent/nspawn agent/nspawn/cgroup agent/network agent/image internal/testhost cmd/muster)
+needs_root=(archive registry/images agent/nspawn agent/nspawn/cgroup agent/network agent/image internal/testhost cmd/muster)
 needs_chromium=(server/console/browsertest)
 needs_npm=(graph/transport/audit)
 alone=(agent/nspawn agent/network internal/testhost cmd/muster)

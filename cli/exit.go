@@ -36,7 +36,7 @@ const exitCodesText = `muster's exit codes, for scripts:
     5  no node has room
     6  the server cannot be reached or cannot take it now: try again
     7  --wait: the instance ended up in another status, or not in time
-    8  muster cluster health: the cluster is DEGRADED
+    8  muster cluster health: the cluster is DEGRADED; muster doctor: a check is FAIL
   130  interrupted, by Ctrl-C or so
 
 An error is one line on standard error: muster: WHAT IS WRONG; WHAT TO DO.

@@ -47,7 +47,8 @@ var house = []layer{
 	{"agent", []string{".", "client", "client/operations", "agent/..."}, "a node needs the API and its driver, nothing of the control plane"},
 	{"cli/render", []string{".", "client"}, "an output that reads the API"},
 	{"cli/sim", []string{".", "client", "agent", "agent/hollow"}, "a load on a server comes over the network, like every other"},
-	{"cli", []string{".", "archive", "client", "server", "agent", "agent/...", "cli/render", "cli/sim"}, "commands hand over to the package that does it"},
+	{"cli/doctor", []string{".", "client", "agent/..."}, "it asks the packages whose needs it checks"},
+	{"cli", []string{".", "archive", "client", "server", "agent", "agent/...", "cli/render", "cli/sim", "cli/doctor"}, "commands hand over to the package that does it"},
 	{"cmd/muster", []string{"cli"}, "main hands over"},
 	{"internal/...", nil, "tools of the repository"},
 }

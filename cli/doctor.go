@@ -1,0 +1,88 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/muster-cloud/muster/agent"
+	"github.com/muster-cloud/muster/agent/nspawn"
+	"github.com/muster-cloud/muster/cli/doctor"
+	"github.com/muster-cloud/muster/server"
+)
+
+const doctorLong = `Examine this machine: can an agent work here, and instances run? One line says what
+each check has found, and where it is not OK, what to do. With FAIL an agent cannot
+work; WARN is worth a look. Give it the settings that the agent will have.
+
+It changes nothing, and needs no root, but without it not everything is checked.
+The exit code is 8 when a check is FAIL, else 0.`
+
+// doctorFlags are those settings of an agent that a machine is examined for, and
+// the server's instance network, which only the server knows.
+type doctorFlags struct {
+	agentFlags
+	network netip.Prefix
+}
+
+func (a *app) doctorCommand() *cobra.Command {
+	d := doctorFlags{network: server.Defaults().InstanceNetwork}
+	c := &cobra.Command{
+		Use: "doctor", Short: "Examine this machine: can an agent work here?", Long: doctorLong, Args: exactly(0, "no arguments"),
+		Example: "  sudo muster doctor\n  sudo muster doctor --server http://10.0.0.1:9000 --listen 10.0.0.2:8080",
+		RunE:    func(c *cobra.Command, _ []string) error { return a.doctor(c.Context(), d) },
+	}
+	settings(c.Flags(), func(f *pflag.FlagSet) {
+		f.StringVar(&d.id, "id", "", "`NAME` of this node; the hostname when left out")
+		f.StringVar(&d.listen, "listen", agent.DefaultListen, "`ADDRESS` that the agent will listen on")
+		f.StringVar(&d.stateDir, "state-dir", defaultStateDir, "`DIRECTORY` of instances and images")
+		f.StringVar(&d.launcher, "launcher", string(nspawn.Auto), "`WHO` will start instances: auto, systemd or direct")
+		f.StringVar(&d.cgroupPrefix, "cgroup-prefix", "muster", "`NAME` of the cgroup, or systemd's slice, that the instances' cgroups will be in")
+		f.Var(&prefixValue{&d.network}, "instance-network", "`NETWORK` of the instances, as the server has it")
+	})
+	return c
+}
+
+func (a *app) doctor(ctx context.Context, d doctorFlags) (err error) {
+	if d.stateDir, err = filepath.Abs(d.stateDir); err != nil {
+		return usageError("--state-dir cannot be found: %w", err)
+	}
+	if d.id == "" {
+		if d.id, err = os.Hostname(); err != nil {
+			return fmt.Errorf("read the hostname: %w; give the node's name with --id", err)
+		}
+	}
+	c, err := a.connect()
+	if err != nil {
+		return err
+	}
+	facts, err := doctor.Gather(ctx, doctor.Options{
+		Machines: nspawn.Options{StateDir: d.stateDir, CgroupPrefix: d.cgroupPrefix, Launcher: nspawn.Launcher(d.launcher)},
+		Listen:   d.listen, Node: d.id, Network: d.network, Client: c,
+	})
+	if err != nil {
+		return err
+	}
+	findings := doctor.Examine(facts, version)
+	if err := a.write(findings, func(w io.Writer) { a.printFindings(w, findings) }); err != nil {
+		return err
+	}
+	if doctor.Failed(findings) {
+		return exitStatus(exitDegraded)
+	}
+	return nil
+}
+
+func (a *app) printFindings(w io.Writer, findings []doctor.Finding) {
+	color := a.painter()
+	for _, f := range findings {
+		// Never shortened: what to do stands at the end.
+		_, _ = fmt.Fprintf(w, "%s%*s  %-15s  %s\n", color(string(f.Level)), 4-len(f.Level), "", f.Check, oneLine(f.Text))
+	}
+}

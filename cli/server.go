@@ -59,6 +59,8 @@ func serverFlags(f *pflag.FlagSet, o *server.Options) {
 	f.DurationVar(&o.AddressRest, "address-rest", o.AddressRest, "how long an instance's address stays unused after it")
 	f.Float64Var(&o.CPUOvercommit, "cpu-overcommit", o.CPUOvercommit, "CPU promised for each CPU that there is")
 	f.IntVar(&o.QueueMax, "queue-max", o.QueueMax, "instances that may wait for a node")
+	f.IntVar(&o.LogReaders, "log-readers", o.LogReaders, "logs of instances that are read at a time")
+	f.IntVar(&o.LogReadersPerNode, "log-readers-per-node", o.LogReadersPerNode, "logs of one node's instances that are read at a time")
 	f.Int64Var(&o.ImageReserve, "image-reserve", o.ImageReserve, "bytes that an import of an image leaves free on the disk")
 	f.IntVar(&o.RetainChanges, "retain-changes", o.RetainChanges, "changes that are kept to resume from")
 	f.DurationVar(&o.RetainFor, "retain-for", o.RetainFor, "how long changes are kept to resume from")

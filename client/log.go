@@ -137,7 +137,7 @@ func (c *Client) AgentRequests(ctx context.Context, uid muster.NodeUID, incarnat
 // AnswerAgentRequest answers such a request, and reports whether somebody still
 // waited for it.
 func (c *Client) AnswerAgentRequest(ctx context.Context, input muster.AgentAnswerInput) (wanted bool, err error) {
-	answer, err := once(ctx, c, func(ctx context.Context, api graphql.Client) (*operations.AnswerAgentRequestAnswerAgentRequestAgentAnswerPayload, error) {
+	answer, err := once(ctx, c, func(ctx context.Context, api graphql.Client) (*operations.AnswerAgentRequestAnswerAgentRequestAnswerAgentRequestPayload, error) {
 		answer, err := operations.AnswerAgentRequest(ctx, api, input)
 		if err != nil {
 			return nil, err

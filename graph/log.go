@@ -21,10 +21,10 @@ func (r *subscriptionResolver) AgentRequests(ctx context.Context, uid string, in
 	}), nil
 }
 
-func (r *mutationResolver) AnswerAgentRequest(ctx context.Context, input muster.AgentAnswerInput) (*generated.AgentAnswerPayload, error) {
+func (r *mutationResolver) AnswerAgentRequest(ctx context.Context, input muster.AgentAnswerInput) (*generated.AnswerAgentRequestPayload, error) {
 	wanted, err := r.registry.AnswerAgentRequest(ctx, input)
 	if err != nil {
 		return nil, err
 	}
-	return &generated.AgentAnswerPayload{Wanted: wanted}, nil
+	return &generated.AnswerAgentRequestPayload{Wanted: wanted}, nil
 }

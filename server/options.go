@@ -43,6 +43,9 @@ type Options struct {
 	CPUOvercommit   float64       // CPU promised per CPU there is; 2
 	QueueMax        int           // instances that may wait for a node; 1,000
 
+	LogReaders        int // logs of instances that are read at a time; 256
+	LogReadersPerNode int // the same, of one node; 16
+
 	RetainChanges int           // changes that are kept; 100,000
 	RetainFor     time.Duration // how long changes are kept; 72 h
 	RequestTTL    time.Duration // how long a requestId is remembered; 24 h
@@ -73,10 +76,11 @@ func (o Options) registry() registry.Options {
 		Tombstone:       o.TombstoneTTL,
 		FlushInterval:   o.FlushInterval,
 		MaxPending:      o.QueueMax,
-		RequestTTL:      o.RequestTTL,
-		TerminatedTTL:   o.TerminatedTTL,
-		KeepChanges:     o.RetainChanges,
-		KeepChangesFor:  o.RetainFor,
+		LogReaders:      o.LogReaders, LogReadersPerNode: o.LogReadersPerNode,
+		RequestTTL:     o.RequestTTL,
+		TerminatedTTL:  o.TerminatedTTL,
+		KeepChanges:    o.RetainChanges,
+		KeepChangesFor: o.RetainFor,
 	}
 }
 
@@ -95,6 +99,8 @@ func (o Options) withDefaults() Options {
 	orNumber(&o.AddressRest, registry.DefaultAddressRest)
 	orNumber(&o.CPUOvercommit, scheduler.DefaultCPUOvercommit)
 	orNumber(&o.QueueMax, registry.DefaultMaxPending)
+	orNumber(&o.LogReaders, registry.DefaultLogReaders)
+	orNumber(&o.LogReadersPerNode, registry.DefaultLogReadersNode)
 	orNumber(&o.RetainChanges, registry.DefaultKeepChanges)
 	orNumber(&o.RetainFor, registry.DefaultKeepChangesFor)
 	orNumber(&o.RequestTTL, registry.DefaultRequestTTL)
@@ -164,6 +170,8 @@ func (o Options) numbers() []number {
 		{"tombstone-ttl", o.TombstoneTTL.Seconds()},
 		{"address-rest", o.AddressRest.Seconds()},
 		{"queue-max", float64(o.QueueMax)},
+		{"log-readers", float64(o.LogReaders)},
+		{"log-readers-per-node", float64(o.LogReadersPerNode)},
 		{"retain-changes", float64(o.RetainChanges)},
 		{"retain-for", o.RetainFor.Seconds()},
 		{"request-ttl", o.RequestTTL.Seconds()},

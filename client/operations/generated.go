@@ -45,26 +45,28 @@ type AgentRequestsResponse struct {
 // GetAgentRequests returns AgentRequestsResponse.AgentRequests, and is useful for accessing the field via an interface.
 func (v *AgentRequestsResponse) GetAgentRequests() *muster.AgentRequest { return v.AgentRequests }
 
-// AnswerAgentRequestAnswerAgentRequestAgentAnswerPayload includes the requested fields of the GraphQL type AgentAnswerPayload.
+// AnswerAgentRequestAnswerAgentRequestAnswerAgentRequestPayload includes the requested fields of the GraphQL type AnswerAgentRequestPayload.
 // The GraphQL type's documentation follows.
 //
 // What the answer led to.
-type AnswerAgentRequestAnswerAgentRequestAgentAnswerPayload struct {
+type AnswerAgentRequestAnswerAgentRequestAnswerAgentRequestPayload struct {
 	// Whether somebody still waited for it.
 	Wanted bool `json:"wanted"`
 }
 
-// GetWanted returns AnswerAgentRequestAnswerAgentRequestAgentAnswerPayload.Wanted, and is useful for accessing the field via an interface.
-func (v *AnswerAgentRequestAnswerAgentRequestAgentAnswerPayload) GetWanted() bool { return v.Wanted }
+// GetWanted returns AnswerAgentRequestAnswerAgentRequestAnswerAgentRequestPayload.Wanted, and is useful for accessing the field via an interface.
+func (v *AnswerAgentRequestAnswerAgentRequestAnswerAgentRequestPayload) GetWanted() bool {
+	return v.Wanted
+}
 
 // AnswerAgentRequestResponse is returned by AnswerAgentRequest on success.
 type AnswerAgentRequestResponse struct {
 	// For agents: answers a request of agentRequests.
-	AnswerAgentRequest *AnswerAgentRequestAnswerAgentRequestAgentAnswerPayload `json:"answerAgentRequest"`
+	AnswerAgentRequest *AnswerAgentRequestAnswerAgentRequestAnswerAgentRequestPayload `json:"answerAgentRequest"`
 }
 
 // GetAnswerAgentRequest returns AnswerAgentRequestResponse.AnswerAgentRequest, and is useful for accessing the field via an interface.
-func (v *AnswerAgentRequestResponse) GetAnswerAgentRequest() *AnswerAgentRequestAnswerAgentRequestAgentAnswerPayload {
+func (v *AnswerAgentRequestResponse) GetAnswerAgentRequest() *AnswerAgentRequestAnswerAgentRequestAnswerAgentRequestPayload {
 	return v.AnswerAgentRequest
 }
 
@@ -2588,7 +2590,7 @@ func AgentRequestsForwardData(interfaceChan interface{}, jsonRawMsg json.RawMess
 
 // The mutation executed by AnswerAgentRequest.
 const AnswerAgentRequest_Operation = `
-mutation AnswerAgentRequest ($input: AgentAnswerInput!) {
+mutation AnswerAgentRequest ($input: AnswerAgentRequestInput!) {
 	answerAgentRequest(input: $input) {
 		wanted
 	}

@@ -47,13 +47,13 @@ type ComplexityRoot struct {
 		Revision func(childComplexity int) int
 	}
 
-	AgentAnswerPayload struct {
-		Wanted func(childComplexity int) int
-	}
-
 	AgentRequest struct {
 		ID  func(childComplexity int) int
 		Log func(childComplexity int) int
+	}
+
+	AnswerAgentRequestPayload struct {
+		Wanted func(childComplexity int) int
 	}
 
 	Assignment struct {
@@ -506,7 +506,7 @@ type MutationResolver interface {
 	RegisterNode(ctx context.Context, input muster.RegisterNodeInput) (*RegisterNodePayload, error)
 	Heartbeat(ctx context.Context, input muster.HeartbeatInput) (*muster.Beat, error)
 	ReportInstances(ctx context.Context, input muster.ReportInstancesInput) (*ReportInstancesPayload, error)
-	AnswerAgentRequest(ctx context.Context, input muster.AgentAnswerInput) (*AgentAnswerPayload, error)
+	AnswerAgentRequest(ctx context.Context, input muster.AgentAnswerInput) (*AnswerAgentRequestPayload, error)
 	CordonNode(ctx context.Context, input CordonNodeInput) (*CordonNodePayload, error)
 	UncordonNode(ctx context.Context, input UncordonNodeInput) (*UncordonNodePayload, error)
 	DrainNode(ctx context.Context, input muster.DrainNodeInput) (*DrainNodePayload, error)
@@ -587,13 +587,6 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 
 		return e.ComplexityRoot.AdoptInstancePayload.Revision(childComplexity), true
 
-	case "AgentAnswerPayload.wanted":
-		if e.ComplexityRoot.AgentAnswerPayload.Wanted == nil {
-			break
-		}
-
-		return e.ComplexityRoot.AgentAnswerPayload.Wanted(childComplexity), true
-
 	case "AgentRequest.id":
 		if e.ComplexityRoot.AgentRequest.ID == nil {
 			break
@@ -606,6 +599,13 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.AgentRequest.Log(childComplexity), true
+
+	case "AnswerAgentRequestPayload.wanted":
+		if e.ComplexityRoot.AnswerAgentRequestPayload.Wanted == nil {
+			break
+		}
+
+		return e.ComplexityRoot.AnswerAgentRequestPayload.Wanted(childComplexity), true
 
 	case "Assignment.addr":
 		if e.ComplexityRoot.Assignment.Addr == nil {
@@ -2564,7 +2564,7 @@ func (e *executableSchema) Exec(ctx context.Context) graphql.ResponseHandler {
 	inputUnmarshalers := func() *graphql.InputUnmarshalerIndex {
 		return graphql.NewInputUnmarshalerIndex(
 			graphql.NewInputUnmarshaler("AdoptInstanceInput", ec.unmarshalInputAdoptInstanceInput),
-			graphql.NewInputUnmarshaler("AgentAnswerInput", ec.unmarshalInputAgentAnswerInput),
+			graphql.NewInputUnmarshaler("AnswerAgentRequestInput", ec.unmarshalInputAnswerAgentRequestInput),
 			graphql.NewInputUnmarshaler("CordonNodeInput", ec.unmarshalInputCordonNodeInput),
 			graphql.NewInputUnmarshaler("DrainNodeInput", ec.unmarshalInputDrainNodeInput),
 			graphql.NewInputUnmarshaler("ForgetNodeInput", ec.unmarshalInputForgetNodeInput),
@@ -2845,8 +2845,8 @@ type Mutation {
   "For agents: answers a request of agentRequests."
   answerAgentRequest(
     "The answer."
-    input: AgentAnswerInput!
-  ): AgentAnswerPayload @auth(requires: AGENT)
+    input: AnswerAgentRequestInput!
+  ): AnswerAgentRequestPayload @auth(requires: AGENT)
   "Keeps new instances off a node; what runs there runs on."
   cordonNode(
     "Which node and why."
@@ -3794,7 +3794,7 @@ type LogRequest {
 }
 
 "An answer to a request of agentRequests."
-input AgentAnswerInput {
+input AnswerAgentRequestInput {
   "The node's uid."
   uid: ID!
   "The agent's incarnation, as it registered."
@@ -3816,7 +3816,7 @@ input AgentAnswerInput {
 }
 
 "What the answer led to."
-type AgentAnswerPayload {
+type AnswerAgentRequestPayload {
   "Whether somebody still waited for it."
   wanted: Boolean!
 }
@@ -4126,14 +4126,6 @@ func (ec *executionContext) childFields_AdoptInstancePayload(ctx context.Context
 	return nil, fmt.Errorf("no field named %q was found under type AdoptInstancePayload", field.Name)
 }
 
-func (ec *executionContext) childFields_AgentAnswerPayload(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
-	switch field.Name {
-	case "wanted":
-		return ec.fieldContext_AgentAnswerPayload_wanted(ctx, field)
-	}
-	return nil, fmt.Errorf("no field named %q was found under type AgentAnswerPayload", field.Name)
-}
-
 func (ec *executionContext) childFields_AgentRequest(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
 	switch field.Name {
 	case "id":
@@ -4142,6 +4134,14 @@ func (ec *executionContext) childFields_AgentRequest(ctx context.Context, field 
 		return ec.fieldContext_AgentRequest_log(ctx, field)
 	}
 	return nil, fmt.Errorf("no field named %q was found under type AgentRequest", field.Name)
+}
+
+func (ec *executionContext) childFields_AnswerAgentRequestPayload(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+	switch field.Name {
+	case "wanted":
+		return ec.fieldContext_AnswerAgentRequestPayload_wanted(ctx, field)
+	}
+	return nil, fmt.Errorf("no field named %q was found under type AnswerAgentRequestPayload", field.Name)
 }
 
 func (ec *executionContext) childFields_Assignment(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
@@ -5087,7 +5087,7 @@ func (ec *executionContext) field_Mutation_answerAgentRequest_args(ctx context.C
 	args := map[string]any{}
 	arg0, err := graphql.ProcessArgField(ctx, rawArgs, "input",
 		func(ctx context.Context, v any) (muster.AgentAnswerInput, error) {
-			return ec.unmarshalNAgentAnswerInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚐAgentAnswerInput(ctx, v)
+			return ec.unmarshalNAnswerAgentRequestInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚐAgentAnswerInput(ctx, v)
 		})
 	if err != nil {
 		return nil, err
@@ -5839,29 +5839,6 @@ func (ec *executionContext) fieldContext_AdoptInstancePayload_revision(_ context
 	return graphql.NewScalarFieldContext("AdoptInstancePayload", field, false, false, "Int64")
 }
 
-func (ec *executionContext) _AgentAnswerPayload_wanted(ctx context.Context, field graphql.CollectedField, obj *AgentAnswerPayload) (ret graphql.Marshaler) {
-	return graphql.ResolveField(
-		ctx,
-		ec.OperationContext,
-		field,
-		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
-			return ec.fieldContext_AgentAnswerPayload_wanted(ctx, field)
-		},
-		func(ctx context.Context) (any, error) {
-			return obj.Wanted, nil
-		},
-		nil,
-		func(ctx context.Context, selections ast.SelectionSet, v bool) graphql.Marshaler {
-			return ec.marshalNBoolean2bool(ctx, selections, v)
-		},
-		true,
-		true,
-	)
-}
-func (ec *executionContext) fieldContext_AgentAnswerPayload_wanted(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
-	return graphql.NewScalarFieldContext("AgentAnswerPayload", field, false, false, "Boolean")
-}
-
 func (ec *executionContext) _AgentRequest_id(ctx context.Context, field graphql.CollectedField, obj *muster.AgentRequest) (ret graphql.Marshaler) {
 	return graphql.ResolveField(
 		ctx,
@@ -5915,6 +5892,29 @@ func (ec *executionContext) fieldContext_AgentRequest_log(_ context.Context, fie
 		},
 	}
 	return fc, nil
+}
+
+func (ec *executionContext) _AnswerAgentRequestPayload_wanted(ctx context.Context, field graphql.CollectedField, obj *AnswerAgentRequestPayload) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_AnswerAgentRequestPayload_wanted(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Wanted, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v bool) graphql.Marshaler {
+			return ec.marshalNBoolean2bool(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_AnswerAgentRequestPayload_wanted(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("AnswerAgentRequestPayload", field, false, false, "Boolean")
 }
 
 func (ec *executionContext) _Assignment_id(ctx context.Context, field graphql.CollectedField, obj *muster.Assignment) (ret graphql.Marshaler) {
@@ -10276,11 +10276,11 @@ func (ec *executionContext) _Mutation_answerAgentRequest(ctx context.Context, fi
 			directive1 := func(ctx context.Context) (any, error) {
 				requires, err := ec.unmarshalNRole2githubᚗcomᚋmusterᚑcloudᚋmusterᚐRole(ctx, "AGENT")
 				if err != nil {
-					var zeroVal *AgentAnswerPayload
+					var zeroVal *AnswerAgentRequestPayload
 					return zeroVal, err
 				}
 				if ec.Directives.Auth == nil {
-					var zeroVal *AgentAnswerPayload
+					var zeroVal *AnswerAgentRequestPayload
 					return zeroVal, errors.New("directive auth is not implemented")
 				}
 				return ec.Directives.Auth(ctx, nil, directive0, requires)
@@ -10289,8 +10289,8 @@ func (ec *executionContext) _Mutation_answerAgentRequest(ctx context.Context, fi
 			next = directive1
 			return next
 		},
-		func(ctx context.Context, selections ast.SelectionSet, v *AgentAnswerPayload) graphql.Marshaler {
-			return ec.marshalOAgentAnswerPayload2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐAgentAnswerPayload(ctx, selections, v)
+		func(ctx context.Context, selections ast.SelectionSet, v *AnswerAgentRequestPayload) graphql.Marshaler {
+			return ec.marshalOAnswerAgentRequestPayload2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐAnswerAgentRequestPayload(ctx, selections, v)
 		},
 		true,
 		false,
@@ -10303,7 +10303,7 @@ func (ec *executionContext) fieldContext_Mutation_answerAgentRequest(ctx context
 		IsMethod:   true,
 		IsResolver: true,
 		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
-			return ec.childFields_AgentAnswerPayload(ctx, field)
+			return ec.childFields_AnswerAgentRequestPayload(ctx, field)
 		},
 	}
 	defer func() {
@@ -15533,7 +15533,7 @@ func UnmarshalAdoptInstanceInput(ctx context.Context, raw any) (AdoptInstanceInp
 	return out, err
 }
 
-func (ec *executionContext) unmarshalInputAgentAnswerInput(ctx context.Context, obj any) (muster.AgentAnswerInput, error) {
+func (ec *executionContext) unmarshalInputAnswerAgentRequestInput(ctx context.Context, obj any) (muster.AgentAnswerInput, error) {
 	var it muster.AgentAnswerInput
 	if obj == nil {
 		return it, nil
@@ -15632,15 +15632,15 @@ func (ec *executionContext) unmarshalInputAgentAnswerInput(ctx context.Context, 
 	return it, nil
 }
 
-// UnmarshalAgentAnswerInput unmarshals raw into the AgentAnswerInput input type, using the
+// UnmarshalAnswerAgentRequestInput unmarshals raw into the AnswerAgentRequestInput input type, using the
 // unmarshaler bound to ctx's request. Call it from a resolver to decode an input
 // object that was not passed as a field argument.
 //
 // ctx must come from a gqlgen request; outside one there is no unmarshaler to use
 // and the returned error says so.
-func UnmarshalAgentAnswerInput(ctx context.Context, raw any) (muster.AgentAnswerInput, error) {
+func UnmarshalAnswerAgentRequestInput(ctx context.Context, raw any) (muster.AgentAnswerInput, error) {
 	var out muster.AgentAnswerInput
-	err := graphql.UnmarshalNamedInputFromContext(ctx, "AgentAnswerInput", raw, &out)
+	err := graphql.UnmarshalNamedInputFromContext(ctx, "AnswerAgentRequestInput", raw, &out)
 	return out, err
 }
 
@@ -17069,39 +17069,6 @@ func (ec *executionContext) _AdoptInstancePayload(ctx context.Context, sel ast.S
 	return out
 }
 
-var agentAnswerPayloadImplementors = []string{"AgentAnswerPayload"}
-
-func (ec *executionContext) _AgentAnswerPayload(ctx context.Context, sel ast.SelectionSet, obj *AgentAnswerPayload) graphql.Marshaler {
-	fields := graphql.CollectFields(ec.OperationContext, sel, agentAnswerPayloadImplementors)
-
-	out := graphql.NewFieldSet(fields)
-	deferred := graphql.NewDeferredGroup(ctx)
-	for i, field := range fields {
-		switch field.Name {
-		case "__typename":
-			out.Values[i] = graphql.MarshalString("AgentAnswerPayload")
-		case "wanted":
-			out.Values[i] = ec._AgentAnswerPayload_wanted(ctx, field, obj)
-			if out.Values[i] == graphql.Null {
-				out.Invalids++
-			}
-		default:
-			panic("unknown field " + strconv.Quote(field.Name))
-		}
-	}
-	out.Dispatch(ctx)
-	if out.Invalids > 0 {
-		return graphql.Null
-	}
-
-	if n := len(deferred.Defers); n > 0 {
-		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
-		ec.ProcessDeferredGroup(deferred)
-	}
-
-	return out
-}
-
 var agentRequestImplementors = []string{"AgentRequest"}
 
 func (ec *executionContext) _AgentRequest(ctx context.Context, sel ast.SelectionSet, obj *muster.AgentRequest) graphql.Marshaler {
@@ -17121,6 +17088,39 @@ func (ec *executionContext) _AgentRequest(ctx context.Context, sel ast.Selection
 		case "log":
 			out.Values[i] = ec._AgentRequest_log(ctx, field, obj)
 			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
+var answerAgentRequestPayloadImplementors = []string{"AnswerAgentRequestPayload"}
+
+func (ec *executionContext) _AnswerAgentRequestPayload(ctx context.Context, sel ast.SelectionSet, obj *AnswerAgentRequestPayload) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, answerAgentRequestPayloadImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("AnswerAgentRequestPayload")
+		case "wanted":
+			out.Values[i] = ec._AnswerAgentRequestPayload_wanted(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
 				out.Invalids++
 			}
 		default:
@@ -20378,8 +20378,8 @@ func (ec *executionContext) unmarshalNAdoptInstanceInput2githubᚗcomᚋmuster�
 	return res, graphql.ErrorOnPath(ctx, err)
 }
 
-func (ec *executionContext) unmarshalNAgentAnswerInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚐAgentAnswerInput(ctx context.Context, v any) (muster.AgentAnswerInput, error) {
-	res, err := ec.unmarshalInputAgentAnswerInput(ctx, v)
+func (ec *executionContext) unmarshalNAnswerAgentRequestInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚐAgentAnswerInput(ctx context.Context, v any) (muster.AgentAnswerInput, error) {
+	res, err := ec.unmarshalInputAnswerAgentRequestInput(ctx, v)
 	return res, graphql.ErrorOnPath(ctx, err)
 }
 
@@ -21261,18 +21261,18 @@ func (ec *executionContext) marshalOAdoptInstancePayload2ᚖgithubᚗcomᚋmuste
 	return ec._AdoptInstancePayload(ctx, sel, v)
 }
 
-func (ec *executionContext) marshalOAgentAnswerPayload2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐAgentAnswerPayload(ctx context.Context, sel ast.SelectionSet, v *AgentAnswerPayload) graphql.Marshaler {
-	if v == nil {
-		return graphql.Null
-	}
-	return ec._AgentAnswerPayload(ctx, sel, v)
-}
-
 func (ec *executionContext) marshalOAgentRequest2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐAgentRequest(ctx context.Context, sel ast.SelectionSet, v *muster.AgentRequest) graphql.Marshaler {
 	if v == nil {
 		return graphql.Null
 	}
 	return ec._AgentRequest(ctx, sel, v)
+}
+
+func (ec *executionContext) marshalOAnswerAgentRequestPayload2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐAnswerAgentRequestPayload(ctx context.Context, sel ast.SelectionSet, v *AnswerAgentRequestPayload) graphql.Marshaler {
+	if v == nil {
+		return graphql.Null
+	}
+	return ec._AnswerAgentRequestPayload(ctx, sel, v)
 }
 
 func (ec *executionContext) marshalOAssignments2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐAssignments(ctx context.Context, sel ast.SelectionSet, v *muster.Assignments) graphql.Marshaler {

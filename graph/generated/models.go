@@ -21,7 +21,7 @@ type AdoptInstancePayload struct {
 }
 
 // What the answer led to.
-type AgentAnswerPayload struct {
+type AnswerAgentRequestPayload struct {
 	// Whether somebody still waited for it.
 	Wanted bool `json:"wanted"`
 }

@@ -61,8 +61,11 @@ func ParseCursor(s string) (Cursor, error) {
 		return Cursor{}, errCursor("its revision is negative")
 	}
 	c := Cursor{Epoch: hex.EncodeToString(b[1:9]), Position: Position{Revision: revision}}
-	if revision > 0 {
+	switch {
+	case revision > 0:
 		c.Tag = hex.EncodeToString(b[17:])
+	case binary.BigEndian.Uint64(b[17:]) != 0:
+		return Cursor{}, errCursor("it names a batch, and no revision")
 	}
 	return c, nil
 }

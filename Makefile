@@ -46,9 +46,9 @@ fuzz: ## run each fuzz target for FUZZTIME (10s)
 	@internal/build/setup.sh run
 	@internal/build/fuzz.sh $(or $(FUZZTIME),10s)
 
-soak: ## the long version: each fuzz target for 5m, 1,000 seeds of the simulation, then the race tests 10 times over
+soak: ## the long version: each fuzz target for 1m, 1,000 seeds of the simulation, then the race tests 10 times over
 	@internal/build/setup.sh test
-	@internal/build/fuzz.sh $(or $(FUZZTIME),5m)
+	@internal/build/fuzz.sh $(or $(FUZZTIME),60s)
 	go test ./internal/simulation -run='TestSimulation$$' -timeout=3h -simulation.seeds=$(or $(SEEDS),1000)
 	go test -race -count=10 -timeout=2h $(RACE)
 

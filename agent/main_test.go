@@ -35,6 +35,8 @@ type world struct {
 	boot  string
 	log   logs
 	wrap  func(driver.Driver) driver.Driver // nil: none
+
+	images agent.Images // nil: none
 }
 
 // logs collects what agents log.
@@ -97,7 +99,7 @@ func (w *world) start() *running {
 		machines = w.wrap(machines)
 	}
 	a, err := agent.New(agent.Options{
-		Driver: machines, Registry: w.cloud, StateDir: w.dir, ID: "node-a", BootID: w.boot, CPUs: 4, MemoryMB: 4096,
+		Driver: machines, Registry: w.cloud, Images: w.images, StateDir: w.dir, ID: "node-a", BootID: w.boot, CPUs: 4, MemoryMB: 4096,
 		Listener: onceClosed(quiet{make(chan struct{})}), Logger: slog.New(slog.NewTextHandler(&w.log, nil)),
 	})
 	if err != nil {

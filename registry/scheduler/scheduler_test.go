@@ -3,6 +3,7 @@ package scheduler_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -23,6 +24,36 @@ func candidate(id string, change func(*scheduler.Candidate)) scheduler.Candidate
 }
 
 var ask = scheduler.Ask{CPUPercent: 100, MemoryMB: 512, Image: "minimal"}
+
+func TestPlace_PrefersWhoHasTheImage(t *testing.T) {
+	digest := "sha256:" + strings.Repeat("a", 64)
+	with := func(used int) scheduler.Candidate {
+		return candidate("with", func(c *scheduler.Candidate) {
+			c.Node.Images = []string{muster.ImageRef("debian", digest)}
+			c.Used.MemoryMB = used
+		})
+	}
+	without := candidate("without", nil)
+	for name, c := range map[string]struct {
+		ask  scheduler.Ask
+		used int // of 1024 MiB by the node that has it
+		want muster.NodeID
+	}{
+		"equally full":                     {scheduler.Ask{CPUPercent: 25, MemoryMB: 128, Image: "debian", Digest: digest}, 0, "with"},
+		"a little fuller":                  {scheduler.Ask{CPUPercent: 25, MemoryMB: 128, Image: "debian", Digest: digest}, 128, "with"},
+		"much fuller":                      {scheduler.Ask{CPUPercent: 25, MemoryMB: 128, Image: "debian", Digest: digest}, 512, "without"},
+		"under another name":               {scheduler.Ask{CPUPercent: 25, MemoryMB: 128, Image: "bookworm", Digest: digest}, 128, "with"},
+		"another image":                    {scheduler.Ask{CPUPercent: 25, MemoryMB: 128, Image: "debian", Digest: "sha256:" + strings.Repeat("b", 64)}, 128, "without"},
+		"the node's own, by the same name": {scheduler.Ask{CPUPercent: 25, MemoryMB: 128, Image: "minimal"}, 0, "without"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := scheduler.Place(c.ask, slices.Values([]scheduler.Candidate{without, with(c.used)}), scheduler.Options{})
+			if v.Node == nil || v.Node.ID != c.want {
+				t.Errorf("it was placed by %+v, want %s", v, c.want)
+			}
+		})
+	}
+}
 
 func TestPlace_SaysWhyNot(t *testing.T) {
 	for want, c := range map[string]struct {

@@ -145,16 +145,28 @@ func TestStore_KeepsChangesWhole(t *testing.T) {
 	until := last.At.Add(time.Hour)
 	brake := &muster.Condition{Name: muster.Brake, Status: muster.Holds, Reason: "a test", Since: last.At, Until: &until, Revision: b.To + 1}
 	b.Conditions = []*muster.Condition{brake}
+	image := &muster.Image{
+		Name: "debian", Digest: "sha256:a", Size: 1, UnpackedSize: 1 << 40, Entries: 2, Boot: true, Source: "a test",
+		ImportedAt: last.At, Revision: b.To + 2,
+	}
+	b.Images = []*muster.Image{image, {Name: "gone", ImportedAt: last.At}}
 	b.Changes = append(b.Changes, &muster.Change{
 		Revision: b.To + 1, Batch: b.Tag, At: last.At, Kind: muster.KindCluster, ObjectID: string(brake.Name), Status: "HOLDS", Condition: brake,
 	})
-	b.To++
+	b.Changes = append(b.Changes, &muster.Change{
+		Revision: b.To + 2, Batch: b.Tag, At: last.At, Kind: muster.KindImage, ObjectID: image.ObjectID(), Image: image,
+	})
+	b.To += 2
+	b.DeletedImages = []string{"gone"}
 	commit(t, s, b)
 	if first.Object != "" {
 		t.Error("the batch was changed")
 	}
 	if diff := cmp.Diff(b.Conditions, load(t, s).Conditions); diff != "" {
 		t.Errorf("conditions (-written +loaded):\n%s", diff)
+	}
+	if diff := cmp.Diff(b.Images[:1], load(t, s).Images); diff != "" {
+		t.Errorf("images (-written +loaded):\n%s", diff)
 	}
 	got, err := s.ChangesAfter(t.Context(), 0, 10)
 	if err != nil {

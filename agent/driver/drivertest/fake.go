@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/muster-cloud/muster"
 	"github.com/muster-cloud/muster/agent/driver"
 )
 
@@ -100,8 +101,8 @@ func (h *Host) hook(ctx context.Context, spec driver.Spec) error {
 func (h *Host) claim(spec driver.Spec) (*machine, string, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if !slices.Contains(h.images, spec.Image) {
-		return nil, "", fmt.Errorf("%w: %s", driver.ErrNoImage, spec.Image)
+	if image := muster.ImageRef(spec.Image, spec.ImageDigest); !slices.Contains(h.images, image) {
+		return nil, "", fmt.Errorf("%w: %s", driver.ErrNoImage, image)
 	}
 	predecessor, err := spec.Predecessor(h.statusesLocked())
 	if err != nil {

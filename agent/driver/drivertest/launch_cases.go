@@ -75,9 +75,11 @@ func (s *suite) exits(t *testing.T) {
 
 func (s *suite) missingImage(t *testing.T) {
 	spec := s.spec("a", 1, nil)
-	spec.Image = "nosuch"
-	if _, err := s.driver.Launch(t.Context(), spec); !errors.Is(err, driver.ErrNoImage) {
-		t.Errorf("launch: %v, want ErrNoImage", err)
+	for image, digest := range map[string]string{"nosuch": "", spec.Image: "sha256:" + strings.Repeat("0", 64)} { // the second is the server's, whatever the host's own is
+		spec.Image, spec.ImageDigest = image, digest
+		if _, err := s.driver.Launch(t.Context(), spec); !errors.Is(err, driver.ErrNoImage) {
+			t.Errorf("launch of %s of the digest %q: %v, want ErrNoImage", image, digest, err)
+		}
 	}
 	if m, ok := s.find(t, spec.Machine); ok {
 		t.Errorf("it is listed: %+v", m)

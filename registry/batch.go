@@ -32,7 +32,7 @@ type batch struct {
 	changes     []*muster.Change
 	nudges      map[muster.NodeUID]Nudge
 	heard       []muster.NodeUID // that registered or reported
-	frees       bool // capacity was freed, or a node became eligible
+	frees       bool             // capacity was freed, or a node became eligible
 	sequenced   bool
 	memoryMoved bool  // rows that are in memory only
 	broken      error // applying writes failed half-way: the whole of it has to go
@@ -47,7 +47,7 @@ func newBatch(db *memdb.MemDB, now time.Time, seen func(muster.NodeUID) time.Tim
 		goneNodes:  map[muster.NodeUID]bool{},
 		conditions: map[muster.ConditionName]*muster.Condition{},
 		images:     map[string]*muster.Image{}, goneImages: map[string]bool{},
-		nudges:     map[muster.NodeUID]Nudge{},
+		nudges: map[muster.NodeUID]Nudge{},
 	}
 	b.meta = b.view.meta().clone()
 	b.from = b.meta.head.Revision

@@ -20,7 +20,7 @@ type Ask struct {
 	CPUPercent int // of one core
 	MemoryMB   int
 	Image      string
-	Digest     string     // of the image, when the server has it: any node can get it; empty: only a node that has it
+	Digest     string         // of the image, when the server has it: any node can get it; empty: only a node that has it
 	Selector   muster.Map     // labels that the node has to have
 	Pinned     muster.NodeUID // only this node; empty: any
 	// HasAddress says that the instance has its address already, as one has that starts again.

@@ -12,10 +12,10 @@ VCS := $(shell git rev-parse HEAD >/dev/null 2>&1 && echo auto || echo false)
 # have their own tests.
 RACE := ./client/... ./graph/... ./registry/... ./server
 
-.PHONY: help setup run build test race fuzz soak bench lint generate check clean
+.PHONY: help setup run build man test test-v2 race fuzz soak bench lint generate check clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## get this machine ready for everything below: as root install, else say what to install
 	@internal/build/setup.sh test
@@ -34,9 +34,17 @@ build: ## build bin/muster
 $(BIN):
 	go build -buildvcs=$(VCS) -o $(BIN) ./cmd/muster
 
+man: ## write the manual pages to bin/man1
+	@$(MAKE) --no-print-directory build
+	@$(BIN) man bin/man1
+
 test: ## run all tests that this machine can run; those that it can't are named
 	@internal/build/setup.sh test
 	@internal/build/test.sh
+
+test-v2: ## run the tests of instances on pure cgroup v2, in a virtual machine: minutes, as root
+	@internal/build/setup.sh test
+	@internal/build/v2/run.sh
 
 race: ## run the tests where goroutines matter under the race detector
 	@internal/build/setup.sh test

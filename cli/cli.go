@@ -68,7 +68,7 @@ func (a *app) root() *cobra.Command {
 	root := group("muster", "The registry of a small cloud",
 		a.devCommand(), a.serverCommand(), a.agentCommand(), a.imageCommand(), a.simCommand(),
 		a.nodeCommand(), a.instanceCommand(), a.clusterCommand(), a.brakeCommand(), a.watchCommand(), a.logsCommand(),
-		a.doctorCommand(), a.completionCommand(), a.versionCommand(), exitCodesTopic(), a.shimCommand(),
+		a.doctorCommand(), a.completionCommand(), a.manCommand(), a.versionCommand(), exitCodesTopic(), a.shimCommand(),
 	)
 	root.Long = rootLong
 	root.SilenceErrors, root.SilenceUsage = true, true

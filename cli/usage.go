@@ -11,20 +11,29 @@ import (
 // printUsage prints how a command is used: its line, its commands, examples and flags.
 func printUsage(c *cobra.Command) error {
 	w := c.OutOrStderr()
-	line := c.UseLine()
-	if c.HasAvailableSubCommands() {
-		line = c.CommandPath() + " COMMAND"
-	}
-	_, _ = fmt.Fprintf(w, "Usage:\n  %s\n", line)
+	_, _ = fmt.Fprintf(w, "Usage:\n  %s\n", usageLine(c))
 	section(w, "Commands", describeCommands(c, "", (*cobra.Command).IsAvailableCommand))
 	section(w, "Examples", c.Example)
 	section(w, "Flags", describeFlags(c.LocalNonPersistentFlags()))
+	section(w, "Flags of every command", describeFlags(sharedFlags(c)))
+	section(w, "Further help", describeCommands(c, c.CommandPath()+" help ", (*cobra.Command).IsAdditionalHelpTopicCommand))
+	return nil
+}
+
+// usageLine is how a command is called.
+func usageLine(c *cobra.Command) string {
+	if c.HasAvailableSubCommands() {
+		return c.CommandPath() + " COMMAND"
+	}
+	return c.UseLine()
+}
+
+// sharedFlags are those that a command shares with the others.
+func sharedFlags(c *cobra.Command) *pflag.FlagSet {
 	shared := pflag.NewFlagSet("", pflag.ContinueOnError)
 	shared.AddFlagSet(c.PersistentFlags())
 	shared.AddFlagSet(c.InheritedFlags())
-	section(w, "Flags of every command", describeFlags(shared))
-	section(w, "Further help", describeCommands(c, c.CommandPath()+" help ", (*cobra.Command).IsAdditionalHelpTopicCommand))
-	return nil
+	return shared
 }
 
 func section(w io.Writer, title, text string) {

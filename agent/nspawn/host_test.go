@@ -50,8 +50,11 @@ func newHost(t testing.TB) *host {
 
 // open returns a driver on the host's state, as a restarted agent has it.
 func (h *host) open() *nspawn.Driver {
-	return nspawn.New(nspawn.Options{StateDir: h.state, CgroupPrefix: h.prefix + "group"})
+	return nspawn.New(nspawn.Options{StateDir: h.state, CgroupPrefix: h.prefix + "group", Launcher: testLauncher()})
 }
+
+// testLauncher is what MUSTER_TEST_LAUNCHER asks for, on hosts where both work.
+func testLauncher() nspawn.Launcher { return nspawn.Launcher(os.Getenv("MUSTER_TEST_LAUNCHER")) }
 
 // complete adds the image, a NANO's limits and an address.
 func (h *host) complete(spec driver.Spec) driver.Spec {

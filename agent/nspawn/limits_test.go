@@ -17,12 +17,18 @@ import (
 func group(t *testing.T, h *host, machine, controller string) string {
 	t.Helper()
 	for _, dir := range groups(h.prefix) {
-		if isGroupOf(dir, machine) && (strings.HasPrefix(dir, "/sys/fs/cgroup/"+controller+"/") || strings.HasPrefix(dir, "/sys/fs/cgroup/"+h.prefix)) {
+		if isGroupOf(dir, machine) && (isV2() || strings.HasPrefix(dir, "/sys/fs/cgroup/"+controller+"/")) {
 			return dir
 		}
 	}
 	t.Fatalf("%s has no %s group: %v", machine, controller, groups(h.prefix))
 	return ""
+}
+
+// isV2 reports whether the controllers are in cgroup2.
+func isV2() bool {
+	_, err := os.Stat("/sys/fs/cgroup/cgroup.controllers")
+	return err == nil
 }
 
 // isGroupOf reports whether a cgroup is that of a machine, or of the unit that it runs in.
@@ -127,15 +133,23 @@ func TestLimits_EveryType(t *testing.T) {
 		spec := h.spec(fmt.Sprintf("cpu%d", c.percent), "sleep 60")
 		spec.CPUPercent, spec.MemoryMB = c.percent, c.megabytes
 		m := run(t, d, spec)
-		if _, err := os.Stat("/sys/fs/cgroup/memory"); err != nil {
-			continue // the files of v2 are asserted where the groups are
+		files := map[string]string{"cpu/cpu.cfs_quota_us": strconv.Itoa(c.percent * 1000), "memory/memory.limit_in_bytes": strconv.Itoa(c.megabytes << 20)}
+		if isV2() {
+			files = map[string]string{"cpu/cpu.max": fmt.Sprint(c.percent*1000, " 100000"), "memory/memory.max": strconv.Itoa(c.megabytes << 20), "memory/memory.swap.max": "0"}
 		}
-		for file, want := range map[string]int{"cpu/cpu.cfs_quota_us": c.percent * 1000, "memory/memory.limit_in_bytes": c.megabytes << 20} {
+		for file, want := range files {
 			controller, name := filepath.Split(file)
 			dir := group(t, h, spec.Machine, filepath.Clean(controller))
 			text, err := os.ReadFile(filepath.Join(dir, name))
-			if err != nil || strings.TrimSpace(string(text)) != strconv.Itoa(want) {
-				t.Errorf("%d %%: %s is %q, %v, want %d", c.percent, file, text, err, want)
+			if err != nil || strings.TrimSpace(string(text)) != want {
+				t.Errorf("%d %%: %s is %q, %v, want %s", c.percent, file, text, err, want)
+			}
+			if isV2() { // systemd-nspawn divides the group, and can hand its controllers down
+				dir = filepath.Join(dir, "payload")
+				text, err := os.ReadFile(filepath.Join(dir, "cgroup.controllers"))
+				if err != nil || !strings.Contains(string(text), "cpu") || !strings.Contains(string(text), "memory") {
+					t.Errorf("%s has the controllers %q, %v", dir, text, err)
+				}
 			}
 			members, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
 			if err != nil || !strings.Contains("\n"+string(members), fmt.Sprintf("\n%d\n", m.PID)) {

@@ -58,7 +58,7 @@ func agent(state, group, text string) int {
 	err := json.Unmarshal([]byte(text), &spec)
 	if err == nil {
 		var status driver.Status
-		status, err = nspawn.New(nspawn.Options{StateDir: state, CgroupPrefix: group}).Launch(context.Background(), spec)
+		status, err = nspawn.New(nspawn.Options{StateDir: state, CgroupPrefix: group, Launcher: testLauncher()}).Launch(context.Background(), spec)
 		err = errors.Join(err, json.NewEncoder(os.Stdout).Encode(status))
 	}
 	if err != nil {

@@ -171,10 +171,11 @@ func (s *supervisor) start() error {
 }
 
 // startInGroup starts the command. A child inherits its parent's groups: joining, starting and leaving again spares
-// a second process that would join and then execute. In a unit all are in its group already.
+// a second process that would join and then execute. In a unit all are in its group already; there this process makes way for
+// systemd-nspawn, which moves itself to that group too, to hand controllers down to the payload.
 func (s *supervisor) startInGroup() error {
 	if s.record.Unit != "" {
-		return s.cmd.Start()
+		return errors.Join(s.cmd.Start(), s.record.Group.StepAside("supervisor"))
 	}
 	if err := s.record.Group.Join(os.Getpid()); err != nil {
 		return err

@@ -138,9 +138,10 @@ func (l units) start(ctx context.Context, m machine, r record, to handover) (*os
 
 // process is the supervisor as the unit's main process.
 func (l units) process(self string, m machine) []systemd.Property {
+	dir := strings.ReplaceAll(m.dir(), "$", "$$") // it would be taken for a variable
 	return []systemd.Property{
 		systemd.PropSlice(l.opts.CgroupPrefix + ".slice"),
-		systemd.PropExecStart([]string{self, "shim", verbUnit, m.dir()}, false),
+		systemd.PropExecStart([]string{self, "shim", verbUnit, dir}, false),
 		property("Environment", []string{"PATH=" + os.Getenv("PATH"), "LANG=C.UTF-8"}),
 	}
 }

@@ -2,11 +2,13 @@ package cgroup_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -78,6 +80,64 @@ func TestFind_Hierarchies(t *testing.T) {
 	}
 }
 
+func TestAt(t *testing.T) {
+	for name, c := range map[string]struct {
+		groups, mounts string
+		want           map[string]string
+	}{
+		"hybrid": {hybridGroups, hybridMounts, map[string]string{
+			"cpu": "cpu/m.slice/i.service", "memory": "memory/m.slice/i.service", "pids": "pids/m.slice/i.service", "name=systemd": "systemd/m.slice/i.service", "": "unified/m.slice/i.service",
+		}},
+		"v2, where the own group has no controllers": {
+			"0::/user.slice\n", "30 1 0:1 / ROOT rw - cgroup2 none rw,nsdelegate\n", map[string]string{"": "m.slice/i.service"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			proc, root := host(t, c.groups, c.mounts)
+			g, err := cgroup.At(proc, "/m.slice/i.service")
+			if err != nil {
+				t.Fatal(err)
+			}
+			for controller, dir := range c.want {
+				if g.Dirs[controller] != filepath.Join(root, dir) {
+					t.Errorf("%q is at %s, want %s", controller, g.Dirs[controller], dir)
+				}
+			}
+			if len(g.Dirs) != len(c.want) || g.V2 != (len(c.want) == 1) {
+				t.Errorf("found %+v, want %v", g, c.want)
+			}
+		})
+	}
+}
+
+// TestMakeRoom has a group whose controllers the process is in the way of, alone or with others.
+func TestMakeRoom(t *testing.T) {
+	self := strconv.Itoa(os.Getpid())
+	for name, c := range map[string]struct{ procs, message string }{
+		"alone":       {self + "\n", ""},
+		"with others": {"1\n" + self + "\n", "has other processes too, such as 1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			proc, root := host(t, "0::/agent.slice/agent.service\n", v2Mounts)
+			put(t, filepath.Join(root, "agent.service/cgroup.controllers"), "cpu memory pids\n")
+			put(t, filepath.Join(root, "agent.service/cgroup.procs"), c.procs)
+			put(t, filepath.Join(root, "agent.service/agent/cgroup.procs"), "")
+			own, err := cgroup.Find(proc)
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = own.MakeRoom()
+			moved, _ := os.ReadFile(filepath.Join(root, "agent.service/agent/cgroup.procs"))
+			if c.message == "" && (err != nil || string(moved) != self) {
+				t.Errorf("make room: %v, moved %q", err, moved)
+			}
+			if c.message != "" && (muster.CodeOf(err) != muster.Unavailable || !strings.Contains(err.Error(), c.message) || len(moved) > 0) {
+				t.Errorf("make room: %v, moved %q, want UNAVAILABLE: %s", err, moved, c.message)
+			}
+		})
+	}
+}
+
 func TestFind_SaysWhatIsMissing(t *testing.T) {
 	for name, c := range map[string]struct{ groups, mounts, controllers, message string }{
 		"nothing mounted":     {"0::/\n", "", "", "no cgroup hierarchy is mounted"},
@@ -107,7 +167,7 @@ func FuzzFind(f *testing.F) {
 	})
 }
 
-// TestGroup_V2 writes to a fake tree: no test machine of ours has the controllers in cgroup2.
+// TestGroup_V2 writes to a fake tree; internal/build/v2 has the real one.
 func TestGroup_V2(t *testing.T) {
 	proc, root := host(t, "0::/agent.slice\n", v2Mounts)
 	put(t, filepath.Join(root, "cgroup.controllers"), "cpu memory pids")
@@ -153,7 +213,7 @@ func groupHere(t *testing.T) cgroup.Group {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := own.Hasten(); err != nil {
+	if err := errors.Join(own.Hasten(), own.MakeRoom()); err != nil {
 		t.Error(err)
 	}
 	parent := own.Group(fmt.Sprintf("muster-test-cg%d", os.Getpid()))

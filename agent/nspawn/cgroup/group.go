@@ -87,6 +87,15 @@ func (g Group) Join(pid int) error {
 	return nil
 }
 
+// StepAside moves the process, which is in the group, into one below of that name, so that the group can hand its controllers
+// down to others below. On v1 it does nothing.
+func (g Group) StepAside(name string) error {
+	if !g.V2 {
+		return nil
+	}
+	return moveDown(g.Dirs[unified], name)
+}
+
 // Has reports whether a process is in the group, or below it, in every hierarchy that has a limit.
 func (g Group) Has(pid int) (bool, error) {
 	for _, dir := range g.limited() {

@@ -153,11 +153,16 @@ func (o *Own) MakeRoom() error {
 			return muster.Errorf(muster.Unavailable, "the agent's cgroup %s has other processes too, such as %s, so that it cannot hand its controllers down: run the agent as a unit of its own with Delegate=yes", dir, pid)
 		}
 	}
-	room := filepath.Join(dir, delegateSubgroup)
-	if err := os.MkdirAll(room, 0o755); err != nil {
+	return moveDown(dir, delegateSubgroup)
+}
+
+// moveDown moves the process into a group below one of cgroup2.
+func moveDown(dir, name string) error {
+	below := filepath.Join(dir, name)
+	if err := os.MkdirAll(below, 0o755); err != nil {
 		return fmt.Errorf("make cgroup: %w", err)
 	}
-	if err := write(filepath.Join(room, "cgroup.procs"), self); err != nil {
+	if err := write(filepath.Join(below, "cgroup.procs"), strconv.Itoa(os.Getpid())); err != nil {
 		return fmt.Errorf("join cgroup: %w", err)
 	}
 	return nil

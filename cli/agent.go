@@ -2,10 +2,12 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -49,7 +51,7 @@ func (a *app) agentCommand() *cobra.Command {
 			if flags.stateDir, err = filepath.Abs(flags.stateDir); err != nil {
 				return usageError("--state-dir cannot be found: %w", err)
 			}
-			return flags.run(c.Context(), api, log)
+			return portInUse(flags.run(c.Context(), api, log), flags.listen, "--listen")
 		},
 	}
 	settings(c.Flags(), func(f *pflag.FlagSet) {
@@ -72,9 +74,22 @@ func nodeFlags(f *pflag.FlagSet, flags *agentFlags) {
 	f.IntVar(&flags.cpus, "cpus", 0, "CPUs for instances; 0: those of this machine")
 	f.IntVar(&flags.memory, "memory", 0, "`MIB` of memory for instances; 0: this machine's less a tenth")
 	f.StringToStringVar(&flags.labels, "label", nil, "labels `KEY=VALUE` of this node, separated by commas")
-	f.StringVar(&flags.launcher, "launcher", string(nspawn.Auto), "`WHO` starts instances: systemd, as units; direct, the agent itself; auto: systemd where it runs this machine")
+	launcherFlags(f, flags)
 	f.DurationVar(&flags.imageKeep, "image-keep", 24*time.Hour, "how long an image of the server's that nothing uses is kept here")
+}
+
+// launcherFlags declares how instances are started.
+func launcherFlags(f *pflag.FlagSet, flags *agentFlags) {
+	f.StringVar(&flags.launcher, "launcher", string(nspawn.Auto), "`WHO` starts instances: systemd, as units; direct, the agent itself; auto: systemd where it runs this machine")
 	f.StringVar(&flags.cgroupPrefix, "cgroup-prefix", "muster", "`NAME` of the cgroup, or systemd's slice, that the instances' cgroups are in")
+}
+
+// portInUse names the flag that helps when err is that the agent's port is taken.
+func portInUse(err error, address, flag string) error {
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return muster.Errorf(muster.Conflict, "the agent cannot listen on %s: the port is in use; stop what uses it, or choose another with %s", address, flag)
+	}
+	return err
 }
 
 // run is an agent at work until ctx ends.

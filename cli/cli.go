@@ -85,7 +85,7 @@ func (a *app) root() *cobra.Command {
 		f.BoolVar(&a.noColor, "no-color", false, "never use colour; NO_COLOR does the same")
 	})
 	root.SetFlagErrorFunc(flagError)
-	root.SetUsageFunc(printUsage)
+	root.SetUsageFunc(a.printUsage)
 	a.complete(root)
 	return root
 }

@@ -32,8 +32,8 @@ func (a *app) complete(root *cobra.Command) {
 	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
 	sources := a.sources()
 	for c := range tree(root) {
-		if words := strings.Fields(c.Use); len(words) > 1 && sources[words[1]] != nil {
-			c.ValidArgsFunction = onlyFirst(sources[words[1]])
+		if placeholders := arguments(c); len(placeholders) > 0 {
+			c.ValidArgsFunction = inOrder(placeholders, sources)
 		}
 		c.LocalFlags().VisitAll(func(f *pflag.Flag) {
 			placeholder, _ := pflag.UnquoteUsage(f)
@@ -71,13 +71,27 @@ func always(from source) cobra.CompletionFunc {
 	}
 }
 
-// onlyFirst completes the first argument by a source, and no other.
-func onlyFirst(from source) cobra.CompletionFunc {
+// arguments are the placeholders of a command's arguments, up to its first flag.
+func arguments(c *cobra.Command) []string {
+	words := strings.Fields(c.Use)[1:]
+	if at := slices.IndexFunc(words, func(word string) bool { return strings.ContainsAny(word[:1], "-[") }); at >= 0 {
+		return words[:at]
+	}
+	return words
+}
+
+// inOrder completes each argument by its placeholder, or by one of those that it
+// can be, such as TARBALL|URL.
+func inOrder(placeholders []string, sources map[string]source) cobra.CompletionFunc {
 	return func(c *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		if len(args) > 0 {
-			return nil, cobra.ShellCompDirectiveNoFileComp
+		if len(args) < len(placeholders) {
+			for one := range strings.SplitSeq(placeholders[len(args)], "|") {
+				if from := sources[one]; from != nil {
+					return from(c.Context(), c, prefix)
+				}
+			}
 		}
-		return from(c.Context(), c, prefix)
+		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 }
 
@@ -180,13 +194,21 @@ func (a *app) instanceIDs(ctx context.Context, c *cobra.Command, _ string) ([]co
 	})
 }
 
-// imageNames offers the images that some node has.
-func (a *app) imageNames(ctx context.Context, _ *cobra.Command, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	var names []cobra.Completion
-	_, directive := offer(ctx, a, func(ctx context.Context, api *client.Client) iter.Seq2[*client.Node, error] {
+// imageNames offers the server's images, and those that some node has of its own.
+func (a *app) imageNames(ctx context.Context, c *cobra.Command, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	names, directive := offer(ctx, a, func(ctx context.Context, api *client.Client) iter.Seq2[*client.Image, error] {
+		return api.AllImages(ctx)
+	}, func(i *client.Image) cobra.Completion { return i.Name })
+	if c.Name() != "launch" {
+		return names, directive
+	}
+	_, _ = offer(ctx, a, func(ctx context.Context, api *client.Client) iter.Seq2[*client.Node, error] {
 		return api.AllNodes(ctx, nil)
 	}, func(n *client.Node) cobra.Completion {
-		names = append(names, n.Images...)
+		for _, ref := range n.Images {
+			name, _, _ := strings.Cut(ref, "@") // behind it is the digest
+			names = append(names, name)
+		}
 		return cobra.Completion(n.ID)
 	})
 	slices.Sort(names)

@@ -151,7 +151,7 @@ func (t *tour) work(ctx context.Context, log *slog.Logger) error {
 		return err
 	}
 	t.before <- info.Cursor
-	return t.flags.agent.run(ctx, t.api, log)
+	return portInUse(t.flags.agent.run(ctx, t.api, log), t.flags.agent.listen, "--agent-listen")
 }
 
 // prepare makes sure that an agent can work here, or notes why not.

@@ -42,8 +42,7 @@ func (a *app) doctorCommand() *cobra.Command {
 		f.StringVar(&d.id, "id", "", "`NAME` of this node; the hostname when left out")
 		f.StringVar(&d.listen, "listen", agent.DefaultListen, "`ADDRESS` that the agent will listen on")
 		f.StringVar(&d.stateDir, "state-dir", defaultStateDir, "`DIRECTORY` of instances and images")
-		f.StringVar(&d.launcher, "launcher", string(nspawn.Auto), "`WHO` will start instances: auto, systemd or direct")
-		f.StringVar(&d.cgroupPrefix, "cgroup-prefix", "muster", "`NAME` of the cgroup, or systemd's slice, that the instances' cgroups will be in")
+		launcherFlags(f, &d.agentFlags)
 		f.Var(&prefixValue{&d.network}, "instance-network", "`NETWORK` of the instances, as the server has it")
 	})
 	return c

@@ -126,7 +126,7 @@ copies are kept until the last such instance is terminated.`
 
 func (a *app) imageRemoveCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "remove NAME", Short: "Remove an image from the server", Long: imageRemoveLong, Args: exactly(1, "the name of an image"),
+		Use: "remove IMAGE", Short: "Remove an image from the server", Long: imageRemoveLong, Args: exactly(1, "the name of an image"),
 		RunE: func(c *cobra.Command, args []string) error {
 			api, err := a.connect()
 			if err != nil {

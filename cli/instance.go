@@ -15,7 +15,7 @@ import (
 )
 
 func (a *app) instanceCommand() *cobra.Command {
-	return group("instance", "The instances on them: systemd-nspawn containers",
+	return group("instance", "Instances: systemd-nspawn containers on the nodes",
 		a.launchCommand(), a.instanceListCommand(), a.instanceShowCommand(),
 		a.verbCommand(verb{
 			use: "start", short: "Start an instance that is STOPPED or FAILED", goal: running,
@@ -33,7 +33,7 @@ func (a *app) instanceCommand() *cobra.Command {
 			use: "terminate", short: "End an instance for good, disk and all", goal: terminated,
 			call: (*client.Client).TerminateInstance,
 		}),
-		a.instanceLabelCommand(), a.instanceAdoptCommand(), a.logsCommand(),
+		a.instanceLabelCommand(), a.instanceAdoptCommand(), a.logsCommand(), a.instanceTopCommand(),
 	)
 }
 

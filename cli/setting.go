@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/pflag"
 )
@@ -91,8 +92,8 @@ func quote(value string) string {
 }
 
 // describeFlags returns the help of flags: name and type, then what it is, its
-// default and its variables.
-func describeFlags(flags *pflag.FlagSet) string {
+// default and its variables, in lines of at most so many characters; 0: of any length.
+func describeFlags(flags *pflag.FlagSet, most int) string {
 	var names, texts []string
 	flags.VisitAll(func(f *pflag.Flag) {
 		if f.Hidden {
@@ -101,20 +102,44 @@ func describeFlags(flags *pflag.FlagSet) string {
 		names = append(names, flagName(f))
 		texts = append(texts, flagText(f))
 	})
-	return columns(names, texts)
+	return columns(names, texts, most)
 }
 
-// columns puts each text beside its name, indented and aligned.
-func columns(names, texts []string) string {
+// columns puts each text beside its name, indented and aligned. Where the lines
+// would be longer than most, and that leaves room for words, they are wrapped.
+func columns(names, texts []string, most int) string {
 	width := 0
 	for _, name := range names {
 		width = max(width, len(name))
 	}
 	var b strings.Builder
 	for i := range names {
-		fmt.Fprintf(&b, "  %-*s  %s\n", width, names[i], texts[i])
+		for n, line := range wrap(texts[i], most-width-4) {
+			name := ""
+			if n == 0 {
+				name = names[i]
+			}
+			fmt.Fprintf(&b, "  %-*s  %s\n", width, name, line)
+		}
 	}
 	return strings.TrimRight(b.String(), "\n")
+}
+
+// wrap breaks text between words; where there is no room to, it stays one line.
+func wrap(text string, most int) []string {
+	const least = 24
+	if most < least {
+		return []string{text}
+	}
+	var lines []string
+	for utf8.RuneCountInString(text) > most {
+		at := strings.LastIndexByte(cut(text, most+1), ' ')
+		if at <= 0 {
+			break
+		}
+		lines, text = append(lines, text[:at]), text[at+1:]
+	}
+	return append(lines, text)
 }
 
 func flagName(f *pflag.Flag) string {

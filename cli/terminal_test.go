@@ -56,6 +56,23 @@ func terminal(t *testing.T, columns uint16) (out *os.File, read func() string) {
 	}
 }
 
+func TestMain_WrapsItsHelp(t *testing.T) {
+	out, read := terminal(t, 80)
+	code := cli.Main(context.Background(), []string{"server", "--help"}, cli.Std{
+		Program: "muster", In: strings.NewReader(""), Out: out, Err: io.Discard,
+		LookupEnv: func(string) (string, bool) { return "", false },
+	})
+	_, flags, _ := strings.Cut(read(), "\nFlags:\n")
+	if code != 0 || !strings.Contains(flags, "[MUSTER_UNHEALTHY_AFTER]") {
+		t.Fatalf("it ended with %d and printed %q", code, flags)
+	}
+	for line := range strings.Lines(flags) {
+		if n := len([]rune(strings.TrimRight(line, "\n"))); n > 80 {
+			t.Errorf("a line has %d characters: %s", n, line)
+		}
+	}
+}
+
 const longInstance = `{"data": {"instances": {"edges": [{"cursor": "", "node": {
 	"id": "i-1234", "name": "a-name-of-sixty-characters-as-programs-like-to-make-them-up-12", "status": "FAILED",
 	"type": "NANO", "node": {"id": "rack-7-machine-11.example.org", "uid": "u"}, "addr": "10.213.255.254", "baseImage": "minimal",

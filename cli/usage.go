@@ -9,14 +9,17 @@ import (
 )
 
 // printUsage prints how a command is used: its line, its commands, examples and flags.
-func printUsage(c *cobra.Command) error {
-	w := c.OutOrStderr()
+func (a *app) printUsage(c *cobra.Command) error {
+	w, most := c.OutOrStderr(), 0 // which may be a buffer on the way to standard output
+	if isTerminal(a.std.Out) {
+		most = columnsOf(a.std.Out)
+	}
 	_, _ = fmt.Fprintf(w, "Usage:\n  %s\n", usageLine(c))
-	section(w, "Commands", describeCommands(c, "", (*cobra.Command).IsAvailableCommand))
+	section(w, "Commands", describeCommands(c, "", (*cobra.Command).IsAvailableCommand, most))
 	section(w, "Examples", c.Example)
-	section(w, "Flags", describeFlags(c.LocalNonPersistentFlags()))
-	section(w, "Flags of every command", describeFlags(sharedFlags(c)))
-	section(w, "Further help", describeCommands(c, c.CommandPath()+" help ", (*cobra.Command).IsAdditionalHelpTopicCommand))
+	section(w, "Flags", describeFlags(c.LocalNonPersistentFlags(), most))
+	section(w, "Flags of every command", describeFlags(sharedFlags(c), most))
+	section(w, "Further help", describeCommands(c, c.CommandPath()+" help ", (*cobra.Command).IsAdditionalHelpTopicCommand, most))
 	return nil
 }
 
@@ -43,7 +46,7 @@ func section(w io.Writer, title, text string) {
 }
 
 // describeCommands lists the commands below c that are wanted, each behind a prefix.
-func describeCommands(c *cobra.Command, prefix string, wanted func(*cobra.Command) bool) string {
+func describeCommands(c *cobra.Command, prefix string, wanted func(*cobra.Command) bool, most int) string {
 	var names, texts []string
 	for _, sub := range c.Commands() {
 		if wanted(sub) {
@@ -51,5 +54,5 @@ func describeCommands(c *cobra.Command, prefix string, wanted func(*cobra.Comman
 			texts = append(texts, sub.Short)
 		}
 	}
-	return columns(names, texts)
+	return columns(names, texts, most)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"slices"
 	"sync"
@@ -41,6 +42,7 @@ type Options struct {
 	Parallel      int             // launches, stops and removals at once; default 4
 	Interval      time.Duration   // between beats until the registry says; default 10 s
 	Ready         func(net.Addr)  // called once nudges are taken, with the address; default none
+	Random        func() float64  // from 0 to 1, what beats and pauses vary by; safe for concurrent use; default math/rand/v2's
 	Logger        *slog.Logger    // default none
 
 	hostname string
@@ -99,6 +101,9 @@ func New(o Options) (*Agent, error) {
 	}
 	if o.Interval <= 0 {
 		o.Interval = 10 * time.Second
+	}
+	if o.Random == nil {
+		o.Random = rand.Float64
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)

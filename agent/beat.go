@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"math/rand/v2"
 	"time"
 
 	"github.com/muster-cloud/muster"
@@ -27,7 +26,7 @@ func (a *Agent) beat(ctx context.Context) error {
 // register announces the node until the registry takes it. It returns an error
 // when trying again is of no use, and nil when ctx ends.
 func (a *Agent) register(ctx context.Context, first bool) error {
-	p := newPauses()
+	p := a.newPauses()
 	for {
 		err := a.registerOnce(ctx)
 		switch {
@@ -98,8 +97,8 @@ func (a *Agent) remember(uid muster.NodeUID, cluster, epoch string) {
 // beatWhileKnown beats until the registry no longer knows the node, which is no
 // error, or until the agent must not go on.
 func (a *Agent) beatWhileKnown(ctx context.Context) error {
-	p := newPauses()
-	for wait := jittered(a.interval()); sleep(ctx, wait, a.registerDue); {
+	p := a.newPauses()
+	for wait := a.jittered(a.interval()); sleep(ctx, wait, a.registerDue); {
 		if !a.isRegistered() {
 			return nil
 		}
@@ -107,7 +106,7 @@ func (a *Agent) beatWhileKnown(ctx context.Context) error {
 		switch {
 		case err == nil:
 			p.reset()
-			wait = jittered(a.interval())
+			wait = a.jittered(a.interval())
 			continue
 		case ctx.Err() != nil:
 			return nil
@@ -181,4 +180,6 @@ func (a *Agent) setIntervalLocked(d time.Duration) {
 }
 
 // jittered is up to a tenth less, so that nodes which began together drift apart.
-func jittered(d time.Duration) time.Duration { return d - rand.N(d/10+1) }
+func (a *Agent) jittered(d time.Duration) time.Duration {
+	return d - time.Duration(a.o.Random()*float64(d/10))
+}

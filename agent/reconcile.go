@@ -40,7 +40,7 @@ func (a *Agent) reconcile(ctx context.Context) error {
 	defer abandon()
 	var steps sync.WaitGroup
 	slots := make(chan struct{}, a.o.Parallel)
-	p := newPauses()
+	p := a.newPauses()
 	for a.passDue.wait(ctx) {
 		due, unused, err := a.pass(ctx)
 		if err != nil {

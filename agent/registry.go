@@ -38,7 +38,7 @@ func hopeless(err error) bool {
 // whenever asks the registry once each time that it is due, and again until that
 // succeeds. It returns an error when the agent must not go on.
 func (a *Agent) whenever(ctx context.Context, due signal, failure string, ask func(context.Context) error) error {
-	p, unknown := newPauses(), 0
+	p, unknown := a.newPauses(), 0
 	for due.wait(ctx) {
 		err := ask(ctx)
 		switch {

@@ -48,19 +48,23 @@ func sleep(ctx context.Context, d time.Duration, early signal) bool {
 }
 
 // pauses are those between tries of one thing: growing, jittered, bounded.
-type pauses struct{ b backoff.ExponentialBackOff }
+type pauses struct {
+	b      backoff.ExponentialBackOff
+	random func() float64
+}
 
 const firstPause = 500 * time.Millisecond
 
-func newPauses() *pauses {
-	p := &pauses{backoff.ExponentialBackOff{
-		InitialInterval: firstPause, RandomizationFactor: 0.5, Multiplier: 2, MaxInterval: time.Hour,
-	}}
+func (a *Agent) newPauses() *pauses {
+	p := &pauses{random: a.o.Random, b: backoff.ExponentialBackOff{InitialInterval: firstPause, Multiplier: 2, MaxInterval: time.Hour}}
 	p.b.Reset()
 	return p
 }
 
-// next returns the next pause, never longer than the limit.
-func (p *pauses) next(limit time.Duration) time.Duration { return min(p.b.NextBackOff(), limit) }
+// next returns the next pause, half as long as its turn to half as long again,
+// and never longer than the limit.
+func (p *pauses) next(limit time.Duration) time.Duration {
+	return min(time.Duration(float64(p.b.NextBackOff())*(0.5+p.random())), limit)
+}
 
 func (p *pauses) reset() { p.b.Reset() }

@@ -148,6 +148,7 @@ func (a *Agent) inventory(ctx context.Context) (*muster.ReportInstancesInput, er
 		if r.Images, err = host.Images(ctx); err != nil {
 			return nil, fmt.Errorf("list the images: %w", err)
 		}
+		r.Images = r.Images[:min(len(r.Images), muster.MaxImages)] // more, and nothing of the report were taken
 	}
 	return r, nil
 }

@@ -100,7 +100,8 @@ func (p *packing) addFile(file string, h *tar.Header, stat *syscall.Stat_t) (err
 		}
 		p.links[at] = h.Name
 	}
-	f, err := os.Open(file)
+	// Whatever took its place since: it is neither followed nor waited for.
+	f, err := os.OpenFile(file, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return err
 	}

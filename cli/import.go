@@ -8,6 +8,7 @@ import (
 	"hash"
 	"io"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -62,11 +63,21 @@ func (a *app) importImage(ctx context.Context, name, from, digest string) error 
 	if err != nil {
 		return err
 	}
-	image, err := api.ImportImage(ctx, name, from, body)
+	image, err := api.ImportImage(ctx, name, sourceOf(from), body)
 	if err := errors.Join(err, body.Close()); err != nil {
 		return err
 	}
 	return a.write(image, func(w io.Writer) { printImages(w, []*client.Image{image}) })
+}
+
+// sourceOf is where an image is from, for people: a URL without what may be secret in it.
+func sourceOf(from string) string {
+	at, err := url.Parse(from)
+	if err != nil || at.Host == "" {
+		return from
+	}
+	at.User, at.RawQuery, at.Fragment = nil, "", ""
+	return at.String()
 }
 
 // openImage opens what is to be imported as a stream of an archive.
@@ -102,10 +113,10 @@ func (a *app) openSource(ctx context.Context, from string) (io.ReadCloser, error
 	return os.Open(from)
 }
 
-func download(ctx context.Context, url string) (io.ReadCloser, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+func download(ctx context.Context, from string) (io.ReadCloser, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, from, nil)
 	if err != nil {
-		return nil, usageError("%s is no URL: %w", quote(url), err)
+		return nil, usageError("%s is no URL: %w", quote(from), err)
 	}
 	request.Header.Set("User-Agent", "muster/"+version)
 	request.Header.Set("Accept-Encoding", "identity") // else the transport would unpack it
@@ -115,7 +126,7 @@ func download(ctx context.Context, url string) (io.ReadCloser, error) {
 	}
 	if response.StatusCode != http.StatusOK {
 		_ = response.Body.Close()
-		return nil, muster.Errorf(muster.Unavailable, "the image cannot be fetched: %s answered %s", url, response.Status)
+		return nil, muster.Errorf(muster.Unavailable, "the image cannot be fetched: %s answered %s", sourceOf(from), response.Status)
 	}
 	return response.Body, nil
 }

@@ -10,5 +10,5 @@ grep --recursive --include='*_test.go' --only-matching --with-filename --no-mess
 	sort | while IFS=: read -r file target; do
 	target=${target#func }
 	echo "== $(dirname "$file") $target"
-	go test -run='^$' -fuzz="^$target\$" -fuzztime="$each" "$(dirname "$file")" </dev/null
+	go test -run='^$' -fuzz="^$target\$" -fuzztime="$each" -fuzzminimizetime=10x "$(dirname "$file")" </dev/null
 done

@@ -294,7 +294,9 @@ func TestLiveness_Evidence(t *testing.T) {
 		if _, err := w.Heartbeat(ctx, muster.HeartbeatInput{UID: n.UID, Incarnation: 1, SentAt: &sent}); err != nil {
 			t.Fatal(err)
 		}
-		i := w.launch(t, launch(muster.Nano))
+		in, on := launch(muster.Nano), string(n.UID)
+		in.NodeID = &on
+		i := w.launch(t, in)
 		if e := w.NodeEvidence(w.Node(string(n.UID))); e != nil {
 			t.Errorf("a healthy node has evidence %+v", e)
 		}
@@ -304,9 +306,14 @@ func TestLiveness_Evidence(t *testing.T) {
 		if e == nil || *e.MissedBeats != 4 || *e.ClockSkew != 3*time.Second || *e.Silence != 45*time.Second || e.Reason != "no beat for 30s" {
 			t.Errorf("evidence %+v", e)
 		}
-		host := w.View().NodeByUID(i.NodeUID)
-		if e := w.InstanceEvidence(i); host.Status == muster.Unhealthy && (e == nil || e.MissedBeats == nil) {
+		if e := w.InstanceEvidence(i); e == nil || e.MissedBeats == nil || *e.MissedBeats != 4 || e.Reason != "its node n0 is UNHEALTHY: no beat for 30s" {
 			t.Errorf("evidence of an instance on it %+v", e)
+		}
+		was := w.Node(string(n.UID))
+		w.silence(false, 0)
+		w.pass(11 * time.Second)
+		if e := w.NodeEvidence(was); e == nil || e.Reason != "no beat for 30s" || e.LastBeat != nil || e.MissedBeats != nil {
+			t.Errorf("evidence of the node as it was before it returned: %+v", e)
 		}
 	})
 }

@@ -7,12 +7,16 @@ import (
 )
 
 // NodeEvidence returns why a node is not healthy: what was observed of its
-// beats. Nil when it is.
+// beats. Nil when it is. Of a node as it was, in a status that it has left since,
+// only the reason is known.
 func (r *Registry) NodeEvidence(n *muster.Node) *muster.Evidence {
 	if n.Status == muster.Healthy {
 		return nil
 	}
 	e := &muster.Evidence{Reason: n.StatusReason}
+	if now := r.View().NodeByUID(n.UID); now == nil || now.Status != n.Status {
+		return e
+	}
 	if last := r.LastSeen(n); !last.IsZero() {
 		silence := max(r.silence(n, last), 0).Truncate(time.Millisecond)
 		missed := int(silence / r.opts.Liveness.Interval)

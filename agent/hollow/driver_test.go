@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -93,12 +94,15 @@ func TestDriver_EndsByItselfAndTells(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		d := hollow.New(hollow.Options{Lifetime: time.Hour})
+		var mu sync.Mutex
 		told := map[string]int{}
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
 			for name := range d.Watch(ctx) {
+				mu.Lock()
 				told[name]++
+				mu.Unlock()
 			}
 		}()
 		const machines = 100
@@ -107,7 +111,10 @@ func TestDriver_EndsByItselfAndTells(t *testing.T) {
 		}
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		if n := len(told); n < machines/3 || n > machines*9/10 {
+		mu.Lock()
+		n := len(told)
+		mu.Unlock()
+		if n < machines/3 || n > machines*9/10 {
 			t.Errorf("%d of %d have ended after the average lifetime", n, machines)
 		}
 		time.Sleep(100 * time.Hour)

@@ -21,7 +21,7 @@ const (
 
 // load launches and replaces instances until ctx ends.
 func (s *simulation) load(ctx context.Context) error {
-	if err := s.awaitNodes(ctx); err != nil {
+	if !s.awaitNodes(ctx) {
 		return nil
 	}
 	var next atomic.Int64 // request ids are never used twice
@@ -48,14 +48,14 @@ func (s *simulation) load(ctx context.Context) error {
 	return s.churn(ctx, &next)
 }
 
-// awaitNodes waits until every agent has registered.
-func (s *simulation) awaitNodes(ctx context.Context) error {
+// awaitNodes waits until every agent has registered, and reports whether they have.
+func (s *simulation) awaitNodes(ctx context.Context) bool {
 	for s.meter.registrations.Load() < int64(s.o.Nodes) {
 		if !pause(ctx, 50*time.Millisecond) {
-			return ctx.Err()
+			return false
 		}
 	}
-	return nil
+	return true
 }
 
 // launch launches one instance on a node of ours, and repeats the request until

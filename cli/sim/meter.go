@@ -26,9 +26,9 @@ type meter struct {
 	last string // the newest error
 }
 
-// failed counts a call that failed, unless it was given up.
+// failed counts a call that failed, unless it was given up at the end.
 func (m *meter) failed(ctx context.Context, err error) {
-	if err == nil || ctx.Err() != nil {
+	if err == nil || errors.Is(ctx.Err(), context.Canceled) {
 		return
 	}
 	m.errors.Add(1)

@@ -77,8 +77,8 @@ func (o *Options) validate() error {
 	if ip := net.ParseIP(o.Listen); ip == nil || ip.IsUnspecified() {
 		return muster.InvalidField("listen", "%.80q is no IP address that the server could reach the agents at; give one of this machine", o.Listen)
 	}
-	if o.Churn < 0 || o.Churn > 1000 {
-		return muster.InvalidField("churn", "%g is not between 0 and 1000 a second", o.Churn)
+	if o.Churn != 0 && (o.Churn < 0.001 || o.Churn > 1000) {
+		return muster.InvalidField("churn", "%g a second is not between 0.001 and 1000; leave it out for none", o.Churn)
 	}
 	if o.Instances < 0 {
 		return muster.InvalidField("instances", "%d is negative; give 0 for none", o.Instances)

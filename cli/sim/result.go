@@ -17,16 +17,17 @@ type Second struct {
 	Errors                  int64         // calls that failed so far
 }
 
-// Result is what happened in a simulation. Latencies are in milliseconds.
+// Result is what happened in a simulation until it ended, before the clean-up.
+// Latencies are in milliseconds.
 type Result struct {
 	Prefix       string                        `json:"prefix"`
 	Seconds      float64                       `json:"seconds"`
-	Nodes        map[muster.NodeStatus]int     `json:"nodes"`     // at the end, before the agents ended
-	Instances    map[muster.InstanceStatus]int `json:"instances"` // likewise
+	Nodes        map[muster.NodeStatus]int     `json:"nodes"`
+	Instances    map[muster.InstanceStatus]int `json:"instances"`
 	Beats        Calls                         `json:"beats"`
 	Launches     Calls                         `json:"launches"`
-	Starts       Calls                         `json:"starts"` // from the launch's commit to RUNNING
-	Terminations int64                         `json:"terminations"`
+	Starts       Calls                         `json:"starts"`       // from the launch's commit to RUNNING
+	Terminations int64                         `json:"terminations"` // those of the clean-up too
 	Errors       int64                         `json:"errors"`
 	LastError    string                        `json:"lastError,omitempty"`
 }
@@ -64,11 +65,12 @@ func (s *simulation) tick(ctx context.Context) {
 	}
 }
 
-func (s *simulation) result() *Result {
+// sum returns what happened so far.
+func (s *simulation) sum() *Result {
+	nodes, instances := s.mirror.counts()
 	return &Result{
-		Prefix: s.o.Prefix, Seconds: time.Since(s.began).Seconds(), Nodes: s.nodes, Instances: s.instances,
+		Prefix: s.o.Prefix, Seconds: time.Since(s.began).Seconds(), Nodes: nodes, Instances: instances,
 		Beats: callsOf(&s.meter.beats), Launches: callsOf(&s.meter.launches), Starts: callsOf(&s.meter.starts),
-		Terminations: s.meter.terminations.Load(), Errors: s.meter.errors.Load(), LastError: s.meter.lastError(),
 	}
 }
 

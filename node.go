@@ -157,6 +157,8 @@ type HeartbeatInput struct {
 	UID         NodeUID    `json:"uid"`
 	Incarnation int64      `json:"incarnation"`
 	SentAt      *time.Time `json:"sentAt,omitempty"` // by the node's clock
+	// Usage is what was measured last; nil: nothing was.
+	Usage *UsageInput `json:"usage,omitempty"`
 }
 
 // Beat is the answer to a heartbeat.

@@ -73,7 +73,8 @@ type state struct {
 	revive     map[string]bool              // machines to start again; see identity.Revive
 	accepted   *muster.ReportInstancesInput // what the registry was told last; nil: not known
 	sequence   int64
-	taken      int64 // the sequence of what was accepted; 0: of a registration
+	taken      int64              // the sequence of what was accepted; 0: of a registration
+	usage      *muster.UsageInput // as measured last; nil: nothing was
 }
 
 // New returns an agent that does nothing yet. INVALID: something that has to be
@@ -161,6 +162,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	group.Go(func() error { return a.report(ctx) })
 	group.Go(func() error { return a.watch(ctx) })
 	group.Go(func() error { return a.attend(ctx) })
+	group.Go(func() error { return a.measure(ctx) })
 	group.Go(func() error { return a.reconcile(ctx) })
 	return group.Wait()
 }

@@ -127,7 +127,10 @@ func (a *Agent) beatOnce(ctx context.Context) error {
 	tryCtx, cancel := context.WithTimeout(ctx, a.interval())
 	defer cancel()
 	now := time.Now().UTC()
-	beat, err := a.o.Registry.Heartbeat(tryCtx, muster.HeartbeatInput{UID: is.UID, Incarnation: is.Incarnation, SentAt: &now})
+	a.mu.Lock()
+	usage := a.state.usage
+	a.mu.Unlock()
+	beat, err := a.o.Registry.Heartbeat(tryCtx, muster.HeartbeatInput{UID: is.UID, Incarnation: is.Incarnation, SentAt: &now, Usage: usage})
 	if err != nil {
 		return err
 	}

@@ -47,23 +47,31 @@ func (o *Options) fill() error {
 
 // offeredMemory is the host's total less the reserve, in MiB.
 func offeredMemory() (int, error) {
+	total, err := memory("MemTotal")
+	if err != nil {
+		return 0, fmt.Errorf("%w; give the memory to offer with --memory", err)
+	}
+	return max(total-max(total/reservePart, leastReserve), 1), nil
+}
+
+// memory reads a line of /proc/meminfo, in MiB.
+func memory(name string) (int, error) {
 	text, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
 		return 0, fmt.Errorf("read the host's memory: %w", err)
 	}
 	for line := range strings.Lines(string(text)) {
 		fields := strings.Fields(line)
-		if len(fields) < 2 || fields[0] != "MemTotal:" {
+		if len(fields) < 2 || fields[0] != name+":" {
 			continue
 		}
 		kib, err := strconv.Atoi(fields[1])
 		if err != nil {
 			return 0, fmt.Errorf("read the host's memory: %w", err)
 		}
-		total := kib / 1024
-		return max(total-max(total/reservePart, leastReserve), 1), nil
+		return kib / 1024, nil
 	}
-	return 0, fmt.Errorf("read the host's memory: /proc/meminfo has no MemTotal; give the memory to offer with --memory")
+	return 0, fmt.Errorf("read the host's memory: /proc/meminfo has no %s", name)
 }
 
 // reachedAt is the address and port that the node registers with.

@@ -90,6 +90,10 @@ func (r *instanceResolver) UnhealthyBecause(_ context.Context, i *muster.Instanc
 	return r.registry.InstanceEvidence(i), nil
 }
 
+func (r *instanceResolver) Usage(_ context.Context, i *muster.Instance) (*muster.Usage, error) {
+	return r.registry.InstanceUsage(i), nil
+}
+
 // Node is null while the instance waits, and when its node is gone.
 func (r *instanceResolver) Node(_ context.Context, i *muster.Instance) (*muster.Node, error) {
 	if i.NodeUID == "" {

@@ -104,6 +104,10 @@ func (r *nodeResolver) Free(_ context.Context, n *muster.Node) (*muster.Capacity
 	return r.registry.Free(n), nil
 }
 
+func (r *nodeResolver) Usage(_ context.Context, n *muster.Node) (*muster.Usage, error) {
+	return r.registry.NodeUsage(n), nil
+}
+
 func (r *nodeResolver) Instances(_ context.Context, n *muster.Node, first *int, after *string) (*muster.InstanceConnection, error) {
 	uid := string(n.UID)
 	return r.registry.Instances(&muster.InstanceFilter{NodeID: &uid}, muster.PageInput{First: first, After: after})

@@ -20,6 +20,7 @@ type beat struct {
 	at      time.Time // with its monotonic part, for spans
 	flushed time.Time
 	skew    *time.Duration // how far the node's clock was ahead
+	usage   *usage         // nil: not told
 	swept   bool           // a sweep found the node UNHEALTHY
 	// freshFrom is where the prune clock of a node that was silent when the brake
 	// ended begins; uncounted, that the brake leaves it out until it beats.
@@ -119,6 +120,9 @@ func (r *Registry) Heartbeat(_ context.Context, in muster.HeartbeatInput) (*must
 	r.beats.stamp(n.UID, time.Now())
 	if in.SentAt != nil {
 		r.beats.setSkew(n.UID, in.SentAt.Sub(r.opts.Now()))
+	}
+	if in.Usage != nil {
+		r.beats.setUsage(n.UID, newUsage(in.Usage, time.Now()))
 	}
 	if n.Status == muster.Unhealthy {
 		r.wakeSweeper()

@@ -28,7 +28,7 @@ type Options struct {
 	Logger       *slog.Logger  // default: none
 }
 
-// Driver runs machines with systemd-nspawn. It implements driver.Driver, driver.Images and driver.Logs.
+// Driver runs machines with systemd-nspawn. It implements driver.Driver, driver.Images, driver.Logs and driver.Stats.
 type Driver struct {
 	opts    Options
 	images  *image.Store

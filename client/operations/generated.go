@@ -882,6 +882,77 @@ func (v *InstanceTypeInfo) GetCPULimit() int { return v.CPULimit }
 // GetMemLimitMB returns InstanceTypeInfo.MemLimitMB, and is useful for accessing the field via an interface.
 func (v *InstanceTypeInfo) GetMemLimitMB() int { return v.MemLimitMB }
 
+// InstanceUsage includes the GraphQL fields of Instance requested by the fragment InstanceUsage.
+// The GraphQL type's documentation follows.
+//
+// A systemd-nspawn container on a node.
+type InstanceUsage struct {
+	// Its id, such as `i-1`; never reused.
+	ID muster.InstanceID `json:"id"`
+	// A name for people; not unique.
+	Name string `json:"name"`
+	// The node that it is placed on; null while it waits, and when its node is gone.
+	Node *NodeName `json:"node"`
+	// What was observed.
+	Status muster.InstanceStatus `json:"status"`
+	// The CPU quota in per cent of one core.
+	CPULimit int `json:"cpuLimit"`
+	// The memory limit in MiB.
+	MemLimitMB int `json:"memLimitMb"`
+	// What it uses; null: it does not run, or its node has not told lately.
+	Usage *muster.Usage `json:"usage"`
+}
+
+// GetID returns InstanceUsage.ID, and is useful for accessing the field via an interface.
+func (v *InstanceUsage) GetID() muster.InstanceID { return v.ID }
+
+// GetName returns InstanceUsage.Name, and is useful for accessing the field via an interface.
+func (v *InstanceUsage) GetName() string { return v.Name }
+
+// GetNode returns InstanceUsage.Node, and is useful for accessing the field via an interface.
+func (v *InstanceUsage) GetNode() *NodeName { return v.Node }
+
+// GetStatus returns InstanceUsage.Status, and is useful for accessing the field via an interface.
+func (v *InstanceUsage) GetStatus() muster.InstanceStatus { return v.Status }
+
+// GetCPULimit returns InstanceUsage.CPULimit, and is useful for accessing the field via an interface.
+func (v *InstanceUsage) GetCPULimit() int { return v.CPULimit }
+
+// GetMemLimitMB returns InstanceUsage.MemLimitMB, and is useful for accessing the field via an interface.
+func (v *InstanceUsage) GetMemLimitMB() int { return v.MemLimitMB }
+
+// GetUsage returns InstanceUsage.Usage, and is useful for accessing the field via an interface.
+func (v *InstanceUsage) GetUsage() *muster.Usage { return v.Usage }
+
+// InstanceUsageConnection includes the GraphQL fields of InstanceConnection requested by the fragment InstanceUsageConnection.
+// The GraphQL type's documentation follows.
+//
+// A page of instances.
+type InstanceUsageConnection struct {
+	// The instances with their cursors.
+	Edges []InstanceUsageEdge `json:"edges"`
+	// How to go on.
+	PageInfo PageInfo `json:"pageInfo"`
+}
+
+// GetEdges returns InstanceUsageConnection.Edges, and is useful for accessing the field via an interface.
+func (v *InstanceUsageConnection) GetEdges() []InstanceUsageEdge { return v.Edges }
+
+// GetPageInfo returns InstanceUsageConnection.PageInfo, and is useful for accessing the field via an interface.
+func (v *InstanceUsageConnection) GetPageInfo() PageInfo { return v.PageInfo }
+
+// InstanceUsageEdge includes the requested fields of the GraphQL type InstanceEdge.
+// The GraphQL type's documentation follows.
+//
+// An instance on a page.
+type InstanceUsageEdge struct {
+	// The instance.
+	Node *InstanceUsage `json:"node"`
+}
+
+// GetNode returns InstanceUsageEdge.Node, and is useful for accessing the field via an interface.
+func (v *InstanceUsageEdge) GetNode() *InstanceUsage { return v.Node }
+
 // LabelInstanceLabelInstanceLabelInstancePayload includes the requested fields of the GraphQL type LabelInstancePayload.
 // The GraphQL type's documentation follows.
 //
@@ -978,6 +1049,15 @@ type ListInstanceTypesResponse struct {
 // GetInstanceTypes returns ListInstanceTypesResponse.InstanceTypes, and is useful for accessing the field via an interface.
 func (v *ListInstanceTypesResponse) GetInstanceTypes() []InstanceTypeInfo { return v.InstanceTypes }
 
+// ListInstanceUsagesResponse is returned by ListInstanceUsages on success.
+type ListInstanceUsagesResponse struct {
+	// The instances in order of their id's number.
+	Instances *InstanceUsageConnection `json:"instances"`
+}
+
+// GetInstances returns ListInstanceUsagesResponse.Instances, and is useful for accessing the field via an interface.
+func (v *ListInstanceUsagesResponse) GetInstances() *InstanceUsageConnection { return v.Instances }
+
 // ListInstancesResponse is returned by ListInstances on success.
 type ListInstancesResponse struct {
 	// The instances in order of their id's number.
@@ -986,6 +1066,15 @@ type ListInstancesResponse struct {
 
 // GetInstances returns ListInstancesResponse.Instances, and is useful for accessing the field via an interface.
 func (v *ListInstancesResponse) GetInstances() *InstanceConnection { return v.Instances }
+
+// ListNodeUsagesResponse is returned by ListNodeUsages on success.
+type ListNodeUsagesResponse struct {
+	// The nodes in order of their id.
+	Nodes *NodeUsageConnection `json:"nodes"`
+}
+
+// GetNodes returns ListNodeUsagesResponse.Nodes, and is useful for accessing the field via an interface.
+func (v *ListNodeUsagesResponse) GetNodes() *NodeUsageConnection { return v.Nodes }
 
 // ListNodesResponse is returned by ListNodes on success.
 type ListNodesResponse struct {
@@ -1208,6 +1297,18 @@ func (v *NodeEdge) GetCursor() string { return v.Cursor }
 // GetNode returns NodeEdge.Node, and is useful for accessing the field via an interface.
 func (v *NodeEdge) GetNode() *Node { return v.Node }
 
+// NodeName includes the requested fields of the GraphQL type Node.
+// The GraphQL type's documentation follows.
+//
+// A machine with an agent.
+type NodeName struct {
+	// The name that the agent chose, by default the hostname; a label for people.
+	ID muster.NodeID `json:"id"`
+}
+
+// GetID returns NodeName.ID, and is useful for accessing the field via an interface.
+func (v *NodeName) GetID() muster.NodeID { return v.ID }
+
 // NodeRef includes the requested fields of the GraphQL type Node.
 // The GraphQL type's documentation follows.
 //
@@ -1224,6 +1325,77 @@ func (v *NodeRef) GetID() muster.NodeID { return v.ID }
 
 // GetUID returns NodeRef.UID, and is useful for accessing the field via an interface.
 func (v *NodeRef) GetUID() muster.NodeUID { return v.UID }
+
+// NodeUsage includes the GraphQL fields of Node requested by the fragment NodeUsage.
+// The GraphQL type's documentation follows.
+//
+// A machine with an agent.
+type NodeUsage struct {
+	// The name that the agent chose, by default the hostname; a label for people.
+	ID muster.NodeID `json:"id"`
+	// The identity that the server issued; never reused.
+	UID muster.NodeUID `json:"uid"`
+	// What the server observed.
+	Status muster.NodeStatus `json:"status"`
+	// CPUs that it offers to instances.
+	CPUCount int `json:"cpuCount"`
+	// Memory that it offers to instances, in MiB, its reserve taken off.
+	MemoryMB int `json:"memoryMb"`
+	// What its instances hold.
+	Allocated muster.Capacity `json:"allocated"`
+	// What the whole machine uses; null: its agent has not told lately.
+	Usage *muster.Usage `json:"usage"`
+}
+
+// GetID returns NodeUsage.ID, and is useful for accessing the field via an interface.
+func (v *NodeUsage) GetID() muster.NodeID { return v.ID }
+
+// GetUID returns NodeUsage.UID, and is useful for accessing the field via an interface.
+func (v *NodeUsage) GetUID() muster.NodeUID { return v.UID }
+
+// GetStatus returns NodeUsage.Status, and is useful for accessing the field via an interface.
+func (v *NodeUsage) GetStatus() muster.NodeStatus { return v.Status }
+
+// GetCPUCount returns NodeUsage.CPUCount, and is useful for accessing the field via an interface.
+func (v *NodeUsage) GetCPUCount() int { return v.CPUCount }
+
+// GetMemoryMB returns NodeUsage.MemoryMB, and is useful for accessing the field via an interface.
+func (v *NodeUsage) GetMemoryMB() int { return v.MemoryMB }
+
+// GetAllocated returns NodeUsage.Allocated, and is useful for accessing the field via an interface.
+func (v *NodeUsage) GetAllocated() muster.Capacity { return v.Allocated }
+
+// GetUsage returns NodeUsage.Usage, and is useful for accessing the field via an interface.
+func (v *NodeUsage) GetUsage() *muster.Usage { return v.Usage }
+
+// NodeUsageConnection includes the GraphQL fields of NodeConnection requested by the fragment NodeUsageConnection.
+// The GraphQL type's documentation follows.
+//
+// A page of nodes.
+type NodeUsageConnection struct {
+	// The nodes with their cursors.
+	Edges []NodeUsageEdge `json:"edges"`
+	// How to go on.
+	PageInfo PageInfo `json:"pageInfo"`
+}
+
+// GetEdges returns NodeUsageConnection.Edges, and is useful for accessing the field via an interface.
+func (v *NodeUsageConnection) GetEdges() []NodeUsageEdge { return v.Edges }
+
+// GetPageInfo returns NodeUsageConnection.PageInfo, and is useful for accessing the field via an interface.
+func (v *NodeUsageConnection) GetPageInfo() PageInfo { return v.PageInfo }
+
+// NodeUsageEdge includes the requested fields of the GraphQL type NodeEdge.
+// The GraphQL type's documentation follows.
+//
+// A node on a page.
+type NodeUsageEdge struct {
+	// The node.
+	Node *NodeUsage `json:"node"`
+}
+
+// GetNode returns NodeUsageEdge.Node, and is useful for accessing the field via an interface.
+func (v *NodeUsageEdge) GetNode() *NodeUsage { return v.Node }
 
 // PageInfo includes the GraphQL fields of PageInfo requested by the fragment PageInfo.
 // The GraphQL type's documentation follows.
@@ -2266,6 +2438,22 @@ func (v *__ListImagesInput) GetFirst() *int { return v.First }
 // GetAfter returns __ListImagesInput.After, and is useful for accessing the field via an interface.
 func (v *__ListImagesInput) GetAfter() *string { return v.After }
 
+// __ListInstanceUsagesInput is used internally by genqlient
+type __ListInstanceUsagesInput struct {
+	Filter *muster.InstanceFilter `json:"filter,omitempty"`
+	First  *int                   `json:"first,omitempty"`
+	After  *string                `json:"after,omitempty"`
+}
+
+// GetFilter returns __ListInstanceUsagesInput.Filter, and is useful for accessing the field via an interface.
+func (v *__ListInstanceUsagesInput) GetFilter() *muster.InstanceFilter { return v.Filter }
+
+// GetFirst returns __ListInstanceUsagesInput.First, and is useful for accessing the field via an interface.
+func (v *__ListInstanceUsagesInput) GetFirst() *int { return v.First }
+
+// GetAfter returns __ListInstanceUsagesInput.After, and is useful for accessing the field via an interface.
+func (v *__ListInstanceUsagesInput) GetAfter() *string { return v.After }
+
 // __ListInstancesInput is used internally by genqlient
 type __ListInstancesInput struct {
 	Filter *muster.InstanceFilter `json:"filter,omitempty"`
@@ -2281,6 +2469,22 @@ func (v *__ListInstancesInput) GetFirst() *int { return v.First }
 
 // GetAfter returns __ListInstancesInput.After, and is useful for accessing the field via an interface.
 func (v *__ListInstancesInput) GetAfter() *string { return v.After }
+
+// __ListNodeUsagesInput is used internally by genqlient
+type __ListNodeUsagesInput struct {
+	Filter *muster.NodeFilter `json:"filter,omitempty"`
+	First  *int               `json:"first,omitempty"`
+	After  *string            `json:"after,omitempty"`
+}
+
+// GetFilter returns __ListNodeUsagesInput.Filter, and is useful for accessing the field via an interface.
+func (v *__ListNodeUsagesInput) GetFilter() *muster.NodeFilter { return v.Filter }
+
+// GetFirst returns __ListNodeUsagesInput.First, and is useful for accessing the field via an interface.
+func (v *__ListNodeUsagesInput) GetFirst() *int { return v.First }
+
+// GetAfter returns __ListNodeUsagesInput.After, and is useful for accessing the field via an interface.
+func (v *__ListNodeUsagesInput) GetAfter() *string { return v.After }
 
 // __ListNodesInput is used internally by genqlient
 type __ListNodesInput struct {
@@ -3523,6 +3727,76 @@ func ListInstanceTypes(
 	return data_, err_
 }
 
+// The query executed by ListInstanceUsages.
+const ListInstanceUsages_Operation = `
+query ListInstanceUsages ($filter: InstanceFilter, $first: Int, $after: String) {
+	instances(filter: $filter, first: $first, after: $after) {
+		... InstanceUsageConnection
+	}
+}
+fragment InstanceUsageConnection on InstanceConnection {
+	edges {
+		node {
+			... InstanceUsage
+		}
+	}
+	pageInfo {
+		... PageInfo
+	}
+}
+fragment InstanceUsage on Instance {
+	id
+	name
+	node {
+		id
+	}
+	status
+	cpuLimit
+	memLimitMb
+	usage {
+		cpuPercent
+		memoryMb
+		memoryPeakMb
+		at
+	}
+}
+fragment PageInfo on PageInfo {
+	hasNextPage
+	hasPreviousPage
+	startCursor
+	endCursor
+}
+`
+
+func ListInstanceUsages(
+	ctx_ context.Context,
+	client_ graphql.Client,
+	filter *muster.InstanceFilter,
+	first *int,
+	after *string,
+) (data_ *ListInstanceUsagesResponse, err_ error) {
+	req_ := &graphql.Request{
+		OpName: "ListInstanceUsages",
+		Query:  ListInstanceUsages_Operation,
+		Variables: &__ListInstanceUsagesInput{
+			Filter: filter,
+			First:  first,
+			After:  after,
+		},
+	}
+
+	data_ = &ListInstanceUsagesResponse{}
+	resp_ := &graphql.Response{Data: data_}
+
+	err_ = client_.MakeRequest(
+		ctx_,
+		req_,
+		resp_,
+	)
+
+	return data_, err_
+}
+
 // The query executed by ListInstances.
 const ListInstances_Operation = `
 query ListInstances ($filter: InstanceFilter, $first: Int, $after: String) {
@@ -3611,6 +3885,78 @@ func ListInstances(
 	}
 
 	data_ = &ListInstancesResponse{}
+	resp_ := &graphql.Response{Data: data_}
+
+	err_ = client_.MakeRequest(
+		ctx_,
+		req_,
+		resp_,
+	)
+
+	return data_, err_
+}
+
+// The query executed by ListNodeUsages.
+const ListNodeUsages_Operation = `
+query ListNodeUsages ($filter: NodeFilter, $first: Int, $after: String) {
+	nodes(filter: $filter, first: $first, after: $after) {
+		... NodeUsageConnection
+	}
+}
+fragment NodeUsageConnection on NodeConnection {
+	edges {
+		node {
+			... NodeUsage
+		}
+	}
+	pageInfo {
+		... PageInfo
+	}
+}
+fragment NodeUsage on Node {
+	id
+	uid
+	status
+	cpuCount
+	memoryMb
+	allocated {
+		cpuPercent
+		memoryMb
+		instances
+	}
+	usage {
+		cpuPercent
+		memoryMb
+		memoryPeakMb
+		at
+	}
+}
+fragment PageInfo on PageInfo {
+	hasNextPage
+	hasPreviousPage
+	startCursor
+	endCursor
+}
+`
+
+func ListNodeUsages(
+	ctx_ context.Context,
+	client_ graphql.Client,
+	filter *muster.NodeFilter,
+	first *int,
+	after *string,
+) (data_ *ListNodeUsagesResponse, err_ error) {
+	req_ := &graphql.Request{
+		OpName: "ListNodeUsages",
+		Query:  ListNodeUsages_Operation,
+		Variables: &__ListNodeUsagesInput{
+			Filter: filter,
+			First:  first,
+			After:  after,
+		},
+	}
+
+	data_ = &ListNodeUsagesResponse{}
 	resp_ := &graphql.Response{Data: data_}
 
 	err_ = client_.MakeRequest(

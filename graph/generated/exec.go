@@ -246,6 +246,7 @@ type ComplexityRoot struct {
 		TerminatedAt     func(childComplexity int) int
 		Type             func(childComplexity int) int
 		UnhealthyBecause func(childComplexity int) int
+		Usage            func(childComplexity int) int
 	}
 
 	InstanceChange struct {
@@ -361,6 +362,7 @@ type ComplexityRoot struct {
 		Subnet           func(childComplexity int) int
 		UID              func(childComplexity int) int
 		UnhealthyBecause func(childComplexity int) int
+		Usage            func(childComplexity int) int
 		Version          func(childComplexity int) int
 	}
 
@@ -489,6 +491,13 @@ type ComplexityRoot struct {
 		Node     func(childComplexity int) int
 		Revision func(childComplexity int) int
 	}
+
+	Usage struct {
+		At           func(childComplexity int) int
+		CPUPercent   func(childComplexity int) int
+		MemoryMB     func(childComplexity int) int
+		MemoryPeakMB func(childComplexity int) int
+	}
 }
 
 // endregion ***************************** api!.gotpl *****************************
@@ -499,6 +508,8 @@ type InstanceResolver interface {
 	Node(ctx context.Context, obj *muster.Instance) (*muster.Node, error)
 
 	UnhealthyBecause(ctx context.Context, obj *muster.Instance) (*muster.Evidence, error)
+
+	Usage(ctx context.Context, obj *muster.Instance) (*muster.Usage, error)
 
 	Changes(ctx context.Context, obj *muster.Instance, first *int) ([]*muster.Change, error)
 }
@@ -532,6 +543,7 @@ type NodeResolver interface {
 
 	Allocated(ctx context.Context, obj *muster.Node) (*muster.Capacity, error)
 	Free(ctx context.Context, obj *muster.Node) (*muster.Capacity, error)
+	Usage(ctx context.Context, obj *muster.Node) (*muster.Usage, error)
 	Instances(ctx context.Context, obj *muster.Node, first *int, after *string) (*muster.InstanceConnection, error)
 	Changes(ctx context.Context, obj *muster.Node, first *int) ([]*muster.Change, error)
 }
@@ -1423,6 +1435,12 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Instance.UnhealthyBecause(childComplexity), true
+	case "Instance.usage":
+		if e.ComplexityRoot.Instance.Usage == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Instance.Usage(childComplexity), true
 
 	case "InstanceChange.actor":
 		if e.ComplexityRoot.InstanceChange.Actor == nil {
@@ -2031,6 +2049,12 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Node.UnhealthyBecause(childComplexity), true
+	case "Node.usage":
+		if e.ComplexityRoot.Node.Usage == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Node.Usage(childComplexity), true
 	case "Node.version":
 		if e.ComplexityRoot.Node.Version == nil {
 			break
@@ -2554,6 +2578,31 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 
 		return e.ComplexityRoot.UncordonNodePayload.Revision(childComplexity), true
 
+	case "Usage.at":
+		if e.ComplexityRoot.Usage.At == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Usage.At(childComplexity), true
+	case "Usage.cpuPercent":
+		if e.ComplexityRoot.Usage.CPUPercent == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Usage.CPUPercent(childComplexity), true
+	case "Usage.memoryMb":
+		if e.ComplexityRoot.Usage.MemoryMB == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Usage.MemoryMB(childComplexity), true
+	case "Usage.memoryPeakMb":
+		if e.ComplexityRoot.Usage.MemoryPeakMB == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Usage.MemoryPeakMB(childComplexity), true
+
 	}
 	return 0, false
 }
@@ -2575,6 +2624,7 @@ func (e *executableSchema) Exec(ctx context.Context) graphql.ResponseHandler {
 			graphql.NewInputUnmarshaler("LabelInstanceInput", ec.unmarshalInputLabelInstanceInput),
 			graphql.NewInputUnmarshaler("LabelNodeInput", ec.unmarshalInputLabelNodeInput),
 			graphql.NewInputUnmarshaler("LaunchInstanceInput", ec.unmarshalInputLaunchInstanceInput),
+			graphql.NewInputUnmarshaler("MachineUsageInput", ec.unmarshalInputMachineUsageInput),
 			graphql.NewInputUnmarshaler("NodeFilter", ec.unmarshalInputNodeFilter),
 			graphql.NewInputUnmarshaler("RegisterNodeInput", ec.unmarshalInputRegisterNodeInput),
 			graphql.NewInputUnmarshaler("ReleaseBrakeInput", ec.unmarshalInputReleaseBrakeInput),
@@ -2586,6 +2636,7 @@ func (e *executableSchema) Exec(ctx context.Context) graphql.ResponseHandler {
 			graphql.NewInputUnmarshaler("StopInstanceInput", ec.unmarshalInputStopInstanceInput),
 			graphql.NewInputUnmarshaler("TerminateInstanceInput", ec.unmarshalInputTerminateInstanceInput),
 			graphql.NewInputUnmarshaler("UncordonNodeInput", ec.unmarshalInputUncordonNodeInput),
+			graphql.NewInputUnmarshaler("UsageInput", ec.unmarshalInputUsageInput),
 		)
 	}
 	first := true
@@ -3049,6 +3100,8 @@ type Node {
   allocated: Capacity!
   "What is left for new instances."
   free: Capacity!
+  "What the whole machine uses; null: its agent has not told lately."
+  usage: Usage
   "Its instances in order of their id's number."
   instances(
     "How many at most: 1 to 100."
@@ -3073,6 +3126,18 @@ type Drain {
   stopping: Boolean!
   "When nothing ran there any more."
   done: Time
+}
+
+"What a node or an instance uses; volatile, no change tells of it."
+type Usage {
+  "CPU in per cent of one core, over the last few seconds."
+  cpuPercent: Float!
+  "Memory in MiB, with what the kernel caches for it."
+  memoryMb: Int!
+  "The most that it was since the instance's start, in MiB; null: not known."
+  memoryPeakMb: Int
+  "When the server was told."
+  at: Time!
 }
 
 "An amount of CPU and memory."
@@ -3233,6 +3298,8 @@ type Instance {
   exitCode: Int
   "The end of what it wrote to its console, at most 4 KiB, once it has ended; volatile, no change tells of it."
   output: String!
+  "What it uses; null: it does not run, or its node has not told lately."
+  usage: Usage
   "When it was launched."
   createdAt: Time!
   "When its present generation began to run."
@@ -3699,6 +3766,30 @@ input HeartbeatInput {
   incarnation: Int64!
   "When it beat, by the node's clock: tells the clock's skew."
   sentAt: Time
+  "What is used on the node, as it was measured last."
+  usage: UsageInput
+}
+
+"What a node uses, and each machine on it."
+input UsageInput {
+  "CPU in per cent of one core, over the last few seconds."
+  cpuPercent: Float!
+  "Memory in MiB."
+  memoryMb: Int!
+  "What each machine uses; more than 300 are left out."
+  machines: [MachineUsageInput!]!
+}
+
+"What a machine uses."
+input MachineUsageInput {
+  "Its machine name."
+  machine: String!
+  "CPU in per cent of one core, over the last few seconds."
+  cpuPercent: Float!
+  "Memory in MiB, with what the kernel caches for it."
+  memoryMb: Int!
+  "The most that it was since its start, in MiB."
+  memoryPeakMb: Int
 }
 
 "When to beat again, and whether to fetch."
@@ -4510,6 +4601,8 @@ func (ec *executionContext) childFields_Instance(ctx context.Context, field grap
 		return ec.fieldContext_Instance_exitCode(ctx, field)
 	case "output":
 		return ec.fieldContext_Instance_output(ctx, field)
+	case "usage":
+		return ec.fieldContext_Instance_usage(ctx, field)
 	case "createdAt":
 		return ec.fieldContext_Instance_createdAt(ctx, field)
 	case "startedAt":
@@ -4708,6 +4801,8 @@ func (ec *executionContext) childFields_Node(ctx context.Context, field graphql.
 		return ec.fieldContext_Node_allocated(ctx, field)
 	case "free":
 		return ec.fieldContext_Node_free(ctx, field)
+	case "usage":
+		return ec.fieldContext_Node_usage(ctx, field)
 	case "instances":
 		return ec.fieldContext_Node_instances(ctx, field)
 	case "changes":
@@ -4922,6 +5017,20 @@ func (ec *executionContext) childFields_UncordonNodePayload(ctx context.Context,
 		return ec.fieldContext_UncordonNodePayload_revision(ctx, field)
 	}
 	return nil, fmt.Errorf("no field named %q was found under type UncordonNodePayload", field.Name)
+}
+
+func (ec *executionContext) childFields_Usage(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+	switch field.Name {
+	case "cpuPercent":
+		return ec.fieldContext_Usage_cpuPercent(ctx, field)
+	case "memoryMb":
+		return ec.fieldContext_Usage_memoryMb(ctx, field)
+	case "memoryPeakMb":
+		return ec.fieldContext_Usage_memoryPeakMb(ctx, field)
+	case "at":
+		return ec.fieldContext_Usage_at(ctx, field)
+	}
+	return nil, fmt.Errorf("no field named %q was found under type Usage", field.Name)
 }
 
 func (ec *executionContext) childFields___Directive(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
@@ -8999,6 +9108,38 @@ func (ec *executionContext) fieldContext_Instance_output(_ context.Context, fiel
 	return graphql.NewScalarFieldContext("Instance", field, false, false, "String")
 }
 
+func (ec *executionContext) _Instance_usage(ctx context.Context, field graphql.CollectedField, obj *muster.Instance) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Instance_usage(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return ec.Resolvers.Instance().Usage(ctx, obj)
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *muster.Usage) graphql.Marshaler {
+			return ec.marshalOUsage2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐUsage(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Instance_usage(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "Instance",
+		Field:      field,
+		IsMethod:   true,
+		IsResolver: true,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_Usage(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
 func (ec *executionContext) _Instance_createdAt(ctx context.Context, field graphql.CollectedField, obj *muster.Instance) (ret graphql.Marshaler) {
 	return graphql.ResolveField(
 		ctx,
@@ -11884,6 +12025,38 @@ func (ec *executionContext) fieldContext_Node_free(_ context.Context, field grap
 	return fc, nil
 }
 
+func (ec *executionContext) _Node_usage(ctx context.Context, field graphql.CollectedField, obj *muster.Node) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Node_usage(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return ec.Resolvers.Node().Usage(ctx, obj)
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *muster.Usage) graphql.Marshaler {
+			return ec.marshalOUsage2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐUsage(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Node_usage(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "Node",
+		Field:      field,
+		IsMethod:   true,
+		IsResolver: true,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_Usage(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
 func (ec *executionContext) _Node_instances(ctx context.Context, field graphql.CollectedField, obj *muster.Node) (ret graphql.Marshaler) {
 	return graphql.ResolveField(
 		ctx,
@@ -14418,6 +14591,98 @@ func (ec *executionContext) fieldContext_UncordonNodePayload_revision(_ context.
 	return graphql.NewScalarFieldContext("UncordonNodePayload", field, false, false, "Int64")
 }
 
+func (ec *executionContext) _Usage_cpuPercent(ctx context.Context, field graphql.CollectedField, obj *muster.Usage) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Usage_cpuPercent(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.CPUPercent, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v float64) graphql.Marshaler {
+			return ec.marshalNFloat2float64(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Usage_cpuPercent(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Usage", field, false, false, "Float")
+}
+
+func (ec *executionContext) _Usage_memoryMb(ctx context.Context, field graphql.CollectedField, obj *muster.Usage) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Usage_memoryMb(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.MemoryMB, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v int) graphql.Marshaler {
+			return ec.marshalNInt2int(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Usage_memoryMb(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Usage", field, false, false, "Int")
+}
+
+func (ec *executionContext) _Usage_memoryPeakMb(ctx context.Context, field graphql.CollectedField, obj *muster.Usage) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Usage_memoryPeakMb(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.MemoryPeakMB, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *int) graphql.Marshaler {
+			return ec.marshalOInt2ᚖint(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Usage_memoryPeakMb(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Usage", field, false, false, "Int")
+}
+
+func (ec *executionContext) _Usage_at(ctx context.Context, field graphql.CollectedField, obj *muster.Usage) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Usage_at(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.At, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v time.Time) graphql.Marshaler {
+			return ec.marshalNTime2timeᚐTime(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Usage_at(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Usage", field, false, false, "Time")
+}
+
 func (ec *executionContext) ___Directive_name(ctx context.Context, field graphql.CollectedField, obj *introspection.Directive) (ret graphql.Marshaler) {
 	return graphql.ResolveField(
 		ctx,
@@ -15866,7 +16131,7 @@ func (ec *executionContext) unmarshalInputHeartbeatInput(ctx context.Context, ob
 		asMap[k] = v
 	}
 
-	fieldsInOrder := [...]string{"uid", "incarnation", "sentAt"}
+	fieldsInOrder := [...]string{"uid", "incarnation", "sentAt", "usage"}
 	for _, k := range fieldsInOrder {
 		v, ok := asMap[k]
 		if !ok {
@@ -15894,6 +16159,13 @@ func (ec *executionContext) unmarshalInputHeartbeatInput(ctx context.Context, ob
 				return it, err
 			}
 			it.SentAt = data
+		case "usage":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("usage"))
+			data, err := ec.unmarshalOUsageInput2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐUsageInput(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Usage = data
 		}
 	}
 	return it, nil
@@ -16370,6 +16642,69 @@ func (ec *executionContext) unmarshalInputLaunchInstanceInput(ctx context.Contex
 func UnmarshalLaunchInstanceInput(ctx context.Context, raw any) (muster.LaunchInstanceInput, error) {
 	var out muster.LaunchInstanceInput
 	err := graphql.UnmarshalNamedInputFromContext(ctx, "LaunchInstanceInput", raw, &out)
+	return out, err
+}
+
+func (ec *executionContext) unmarshalInputMachineUsageInput(ctx context.Context, obj any) (muster.MachineUsageInput, error) {
+	var it muster.MachineUsageInput
+	if obj == nil {
+		return it, nil
+	}
+
+	asMap := map[string]any{}
+	for k, v := range obj.(map[string]any) {
+		asMap[k] = v
+	}
+
+	fieldsInOrder := [...]string{"machine", "cpuPercent", "memoryMb", "memoryPeakMb"}
+	for _, k := range fieldsInOrder {
+		v, ok := asMap[k]
+		if !ok {
+			continue
+		}
+		switch k {
+		case "machine":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("machine"))
+			data, err := ec.unmarshalNString2string(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Machine = data
+		case "cpuPercent":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("cpuPercent"))
+			data, err := ec.unmarshalNFloat2float64(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.CPUPercent = data
+		case "memoryMb":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("memoryMb"))
+			data, err := ec.unmarshalNInt2int(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.MemoryMB = data
+		case "memoryPeakMb":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("memoryPeakMb"))
+			data, err := ec.unmarshalOInt2ᚖint(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.MemoryPeakMB = data
+		}
+	}
+	return it, nil
+}
+
+// UnmarshalMachineUsageInput unmarshals raw into the MachineUsageInput input type, using the
+// unmarshaler bound to ctx's request. Call it from a resolver to decode an input
+// object that was not passed as a field argument.
+//
+// ctx must come from a gqlgen request; outside one there is no unmarshaler to use
+// and the returned error says so.
+func UnmarshalMachineUsageInput(ctx context.Context, raw any) (muster.MachineUsageInput, error) {
+	var out muster.MachineUsageInput
+	err := graphql.UnmarshalNamedInputFromContext(ctx, "MachineUsageInput", raw, &out)
 	return out, err
 }
 
@@ -17020,6 +17355,62 @@ func (ec *executionContext) unmarshalInputUncordonNodeInput(ctx context.Context,
 func UnmarshalUncordonNodeInput(ctx context.Context, raw any) (UncordonNodeInput, error) {
 	var out UncordonNodeInput
 	err := graphql.UnmarshalNamedInputFromContext(ctx, "UncordonNodeInput", raw, &out)
+	return out, err
+}
+
+func (ec *executionContext) unmarshalInputUsageInput(ctx context.Context, obj any) (muster.UsageInput, error) {
+	var it muster.UsageInput
+	if obj == nil {
+		return it, nil
+	}
+
+	asMap := map[string]any{}
+	for k, v := range obj.(map[string]any) {
+		asMap[k] = v
+	}
+
+	fieldsInOrder := [...]string{"cpuPercent", "memoryMb", "machines"}
+	for _, k := range fieldsInOrder {
+		v, ok := asMap[k]
+		if !ok {
+			continue
+		}
+		switch k {
+		case "cpuPercent":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("cpuPercent"))
+			data, err := ec.unmarshalNFloat2float64(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.CPUPercent = data
+		case "memoryMb":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("memoryMb"))
+			data, err := ec.unmarshalNInt2int(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.MemoryMB = data
+		case "machines":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("machines"))
+			data, err := ec.unmarshalNMachineUsageInput2ᚕgithubᚗcomᚋmusterᚑcloudᚋmusterᚐMachineUsageInputᚄ(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Machines = data
+		}
+	}
+	return it, nil
+}
+
+// UnmarshalUsageInput unmarshals raw into the UsageInput input type, using the
+// unmarshaler bound to ctx's request. Call it from a resolver to decode an input
+// object that was not passed as a field argument.
+//
+// ctx must come from a gqlgen request; outside one there is no unmarshaler to use
+// and the returned error says so.
+func UnmarshalUsageInput(ctx context.Context, raw any) (muster.UsageInput, error) {
+	var out muster.UsageInput
+	err := graphql.UnmarshalNamedInputFromContext(ctx, "UsageInput", raw, &out)
 	return out, err
 }
 
@@ -18310,6 +18701,12 @@ func (ec *executionContext) _Instance(ctx context.Context, sel ast.SelectionSet,
 			if out.Values[i] == graphql.Null {
 				atomic.AddUint32(&out.Invalids, 1)
 			}
+		case "usage":
+			out.ResolveConcurrently(ec.OperationContext, &deferred, i,
+				true, false,
+				func(ctx context.Context) graphql.Marshaler {
+					return ec._Instance_usage(ctx, field, obj)
+				})
 		case "createdAt":
 			out.Values[i] = ec._Instance_createdAt(ctx, field, obj)
 			if out.Values[i] == graphql.Null {
@@ -19109,6 +19506,12 @@ func (ec *executionContext) _Node(ctx context.Context, sel ast.SelectionSet, obj
 				true, true,
 				func(ctx context.Context) graphql.Marshaler {
 					return ec._Node_free(ctx, field, obj)
+				})
+		case "usage":
+			out.ResolveConcurrently(ec.OperationContext, &deferred, i,
+				true, false,
+				func(ctx context.Context) graphql.Marshaler {
+					return ec._Node_usage(ctx, field, obj)
 				})
 		case "instances":
 			out.ResolveConcurrently(ec.OperationContext, &deferred, i,
@@ -20011,6 +20414,54 @@ func (ec *executionContext) _UncordonNodePayload(ctx context.Context, sel ast.Se
 	return out
 }
 
+var usageImplementors = []string{"Usage"}
+
+func (ec *executionContext) _Usage(ctx context.Context, sel ast.SelectionSet, obj *muster.Usage) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, usageImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("Usage")
+		case "cpuPercent":
+			out.Values[i] = ec._Usage_cpuPercent(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "memoryMb":
+			out.Values[i] = ec._Usage_memoryMb(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "memoryPeakMb":
+			out.Values[i] = ec._Usage_memoryPeakMb(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		case "at":
+			out.Values[i] = ec._Usage_at(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
 var __DirectiveImplementors = []string{"__Directive"}
 
 func (ec *executionContext) ___Directive(ctx context.Context, sel ast.SelectionSet, obj *introspection.Directive) graphql.Marshaler {
@@ -20622,6 +21073,20 @@ func (ec *executionContext) marshalNEventType2githubᚗcomᚋmusterᚑcloudᚋmu
 	return res
 }
 
+func (ec *executionContext) unmarshalNFloat2float64(ctx context.Context, v any) (float64, error) {
+	res, err := graphql.UnmarshalFloatContext(ctx, v)
+	return res, graphql.ErrorOnPath(ctx, err)
+}
+
+func (ec *executionContext) marshalNFloat2float64(ctx context.Context, sel ast.SelectionSet, v float64) graphql.Marshaler {
+	_ = sel
+	res := graphql.MarshalFloatContext(v)
+	if res == graphql.Null {
+		graphql.AddInvalidNullFromMarshaler(ctx, "Float!")
+	}
+	return graphql.WrapContextMarshaler(ctx, res)
+}
+
 func (ec *executionContext) unmarshalNForgetNodeInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐForgetNodeInput(ctx context.Context, v any) (ForgetNodeInput, error) {
 	res, err := ec.unmarshalInputForgetNodeInput(ctx, v)
 	return res, graphql.ErrorOnPath(ctx, err)
@@ -20876,6 +21341,25 @@ func (ec *executionContext) unmarshalNLabelNodeInput2githubᚗcomᚋmusterᚑclo
 func (ec *executionContext) unmarshalNLaunchInstanceInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚐLaunchInstanceInput(ctx context.Context, v any) (muster.LaunchInstanceInput, error) {
 	res, err := ec.unmarshalInputLaunchInstanceInput(ctx, v)
 	return res, graphql.ErrorOnPath(ctx, err)
+}
+
+func (ec *executionContext) unmarshalNMachineUsageInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚐMachineUsageInput(ctx context.Context, v any) (muster.MachineUsageInput, error) {
+	res, err := ec.unmarshalInputMachineUsageInput(ctx, v)
+	return res, graphql.ErrorOnPath(ctx, err)
+}
+
+func (ec *executionContext) unmarshalNMachineUsageInput2ᚕgithubᚗcomᚋmusterᚑcloudᚋmusterᚐMachineUsageInputᚄ(ctx context.Context, v any) ([]muster.MachineUsageInput, error) {
+	vSlice := graphql.CoerceList(v)
+	var err error
+	res := make([]muster.MachineUsageInput, len(vSlice))
+	for i := range vSlice {
+		ctx := graphql.WithPathContext(ctx, graphql.NewPathWithIndex(i))
+		res[i], err = ec.unmarshalNMachineUsageInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚐMachineUsageInput(ctx, vSlice[i])
+		if err != nil {
+			return nil, err
+		}
+	}
+	return res, nil
 }
 
 func (ec *executionContext) unmarshalNMap2githubᚗcomᚋmusterᚑcloudᚋmusterᚐMap(ctx context.Context, v any) (muster.Map, error) {
@@ -22083,6 +22567,21 @@ func (ec *executionContext) marshalOUncordonNodePayload2ᚖgithubᚗcomᚋmuster
 		return graphql.Null
 	}
 	return ec._UncordonNodePayload(ctx, sel, v)
+}
+
+func (ec *executionContext) marshalOUsage2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐUsage(ctx context.Context, sel ast.SelectionSet, v *muster.Usage) graphql.Marshaler {
+	if v == nil {
+		return graphql.Null
+	}
+	return ec._Usage(ctx, sel, v)
+}
+
+func (ec *executionContext) unmarshalOUsageInput2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐUsageInput(ctx context.Context, v any) (*muster.UsageInput, error) {
+	if v == nil {
+		return nil, nil
+	}
+	res, err := ec.unmarshalInputUsageInput(ctx, v)
+	return &res, graphql.ErrorOnPath(ctx, err)
 }
 
 func (ec *executionContext) marshalO__EnumValue2ᚕgithubᚗcomᚋ99designsᚋgqlgenᚋgraphqlᚋintrospectionᚐEnumValueᚄ(ctx context.Context, sel ast.SelectionSet, v []introspection.EnumValue) graphql.Marshaler {

@@ -13,7 +13,7 @@ import (
 	"github.com/muster-cloud/muster/agent/driver"
 )
 
-// Fake is a driver in memory; it implements driver.Images and driver.Logs too.
+// Fake is a driver in memory; it implements driver.Images, driver.Logs and driver.Stats too.
 type Fake struct {
 	host *Host
 }

@@ -23,6 +23,7 @@ type Host struct {
 	machines map[string]*machine
 	watchers map[*watcher]struct{}
 	launches map[string]int
+	usage    map[string]driver.Usage
 	lastPID  int
 	payloads sync.WaitGroup
 }
@@ -48,6 +49,7 @@ func NewHost(images ...string) *Host {
 		machines: map[string]*machine{},
 		watchers: map[*watcher]struct{}{},
 		launches: map[string]int{},
+		usage:    map[string]driver.Usage{},
 		lastPID:  1000,
 	}
 }

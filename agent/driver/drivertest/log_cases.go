@@ -53,3 +53,21 @@ func (s *suite) logs(t *testing.T) {
 		}
 	}
 }
+
+// stats asserts what holds of a driver that has the ability.
+func (s *suite) stats(t *testing.T) {
+	d, ok := s.driver.(driver.Stats)
+	if !ok {
+		return
+	}
+	spec := s.spec("a", 1, s.Commands.Idle)
+	s.ready(t, spec)
+	used, err := d.Stats(t.Context())
+	if u := used[spec.Machine]; err != nil || len(used) != 1 || u.Memory <= 0 || u.CPU < 0 || u.MemoryPeak != 0 && u.MemoryPeak < u.Memory/2 {
+		t.Errorf("while it runs: %+v, %v", used, err)
+	}
+	s.stop(t, spec.Machine, grace)
+	if used, err = d.Stats(t.Context()); err != nil || len(used) != 0 {
+		t.Errorf("after it was stopped: %+v, %v", used, err)
+	}
+}

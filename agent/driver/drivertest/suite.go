@@ -55,6 +55,7 @@ func cases() []suiteCase {
 		{"a command that is missing", (*suite).missingCommand},
 		{"a specification that is wrong", (*suite).wrongSpec},
 		{"logs", (*suite).logs},
+		{"stats", (*suite).stats},
 		{"launched twice", (*suite).duplicate},
 		{"a generation takes over the disk", (*suite).takeOver},
 		{"launched again on its own disk", (*suite).relaunch},

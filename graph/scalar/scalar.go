@@ -102,7 +102,7 @@ func MarshalBytes(b []byte) graphql.Marshaler { return quoted(base64.StdEncoding
 func UnmarshalBytes(v any) ([]byte, error) {
 	s, ok := v.(string)
 	if !ok {
-		return nil, fmt.Errorf("Bytes are base64 text")
+		return nil, fmt.Errorf("a value of Bytes is base64 text")
 	}
 	b, err := base64.StdEncoding.DecodeString(s)
 	if err != nil {

@@ -1,6 +1,7 @@
 package nspawn_test
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -39,6 +40,7 @@ func newHost(t testing.TB) *host {
 	t.Cleanup(func() {
 		if left := h.leftovers(); len(left) > 0 {
 			t.Errorf("left on the machine:\n%s", strings.Join(left, "\n"))
+			h.removeAll() // so that the tests that follow are not hurt
 		}
 		sweep(h.prefix)
 	})
@@ -46,6 +48,15 @@ func newHost(t testing.TB) *host {
 		t.Fatal(err)
 	}
 	return h
+}
+
+// removeAll removes what a test that failed has left.
+func (h *host) removeAll() {
+	d := h.open()
+	all, _ := d.List(context.Background())
+	for _, m := range all {
+		_ = d.Remove(context.Background(), m.Spec.Machine)
+	}
 }
 
 // open returns a driver on the host's state, as a restarted agent has it.

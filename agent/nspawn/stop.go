@@ -126,7 +126,7 @@ func (d *Driver) seize(ctx context.Context, m machine, r record) (lock *os.File,
 // while it can tell how that ended, unless it is late.
 func (m machine) kill(r record, late bool) error {
 	if p, _ := m.progress(); r.Unit != "" && !late && p.Leader.PID != 0 && p.Supervisor.alive() {
-		return p.Leader.signal(unix.SIGKILL)
+		return errors.Join(p.Nspawn.signal(unix.SIGKILL), p.Leader.signal(unix.SIGKILL))
 	}
 	return r.Group.Kill()
 }

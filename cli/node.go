@@ -16,7 +16,7 @@ import (
 
 func (a *app) nodeCommand() *cobra.Command {
 	return group("node", "Nodes: the machines of the cluster",
-		a.nodeListCommand(), a.nodeShowCommand(), a.nodeCordonCommand(), a.nodeUncordonCommand(), a.nodeDrainCommand(), a.nodeLabelCommand(), a.nodeRemoveCommand(), a.nodeForgetCommand())
+		a.nodeListCommand(), a.nodeShowCommand(), a.nodeCordonCommand(), a.nodeUncordonCommand(), a.nodeDrainCommand(), a.nodeTopCommand(), a.nodeLabelCommand(), a.nodeRemoveCommand(), a.nodeForgetCommand())
 }
 
 func (a *app) nodeListCommand() *cobra.Command {

@@ -223,3 +223,26 @@ func TestServer_StopEndsTransfers(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestServer_SweepsWhatNoImageNeeds(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, server.Options{DataDir: dir})
+	stop := run(t, s)
+	c := connect(t, s)
+	for _, name := range []string{"stays", "goes"} {
+		if _, err := c.ImportImage(t.Context(), name, "", bytes.NewReader(tree(t, name, 1000))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if removed, err := c.RemoveImage(t.Context(), "goes"); err != nil || removed.UsedBy != 0 || removed.Image.Name != "goes" {
+		t.Fatalf("removed %+v, %v", removed, err)
+	}
+	if err := errors.Join(stop(), s.Close()); err != nil {
+		t.Fatal(err)
+	}
+	defer run(t, open(t, server.Options{DataDir: dir}))()
+	eventually(t, "one archive is left", func() bool {
+		left, err := os.ReadDir(filepath.Join(dir, "images"))
+		return err == nil && len(left) == 1
+	})
+}

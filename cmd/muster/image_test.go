@@ -58,18 +58,6 @@ func (c *cloud) part() (int64, bool) {
 	return info.Size(), info.Size() > 0
 }
 
-// ask sends a query as it is and returns the answer.
-func (c *cloud) ask(query string) string {
-	c.t.Helper()
-	process := c.inside("graphql", query)
-	process.Env = append(os.Environ(), "MUSTER_SERVER=http://127.0.0.1:9000")
-	out, err := process.CombinedOutput()
-	if err != nil {
-		c.t.Fatalf("%s: %v: %s", query, err, out)
-	}
-	return string(out)
-}
-
 // begun launches and does not wait.
 func (c *cloud) begun(args ...string) (i shown) {
 	c.t.Helper()

@@ -121,14 +121,12 @@ func (s *Store) Import(ctx context.Context, from io.Reader, whole func() error) 
 	return kept, nil
 }
 
-// publish makes a whole archive one that is kept, unless there is one of its digest.
+// publish makes a whole archive one that is kept. It takes the place of one of its digest, which
+// may have been damaged on the disk since.
 func (s *Store) publish(path string, a *Archive) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	to := s.path(a.Digest)
-	if info, err := os.Stat(to); err == nil {
-		a.Size = info.Size()
-	} else if err := os.Rename(path, to); err != nil {
+	if err := os.Rename(path, s.path(a.Digest)); err != nil {
 		return err
 	}
 	if err := syncDir(s.o.Dir); err != nil {

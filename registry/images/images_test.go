@@ -123,6 +123,33 @@ func TestStore_KeepsAnArchiveOnce(t *testing.T) {
 	}
 }
 
+func TestStore_AnotherImportRepairsWhatWasDamaged(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "images")
+	s := open(t, images.Options{Dir: dir})
+	data := tree(t, "a", 1000)
+	a, err := s.Import(t.Context(), bytes.NewReader(data), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Release()
+	if err := os.WriteFile(filepath.Join(dir, names(t, dir)), []byte("rot"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	again, err := s.Import(t.Context(), bytes.NewReader(data), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Release()
+	f, err := s.Open(a.Digest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if got, err := archive.Unpack(t.Context(), t.TempDir(), f, archive.Limits{}); err != nil || got.Digest != a.Digest {
+		t.Errorf("it is %+v, %v", got, err)
+	}
+}
+
 func TestStore_WhatFailsLeavesNothing(t *testing.T) {
 	whole := tree(t, "a", 100_000)
 	cut := errors.New("the cable is cut")

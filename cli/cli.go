@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -87,6 +87,7 @@ func (a *app) root() *cobra.Command {
 	root.SetFlagErrorFunc(flagError)
 	root.SetUsageFunc(a.printUsage)
 	a.complete(root)
+	suggest(root)
 	return root
 }
 
@@ -106,8 +107,9 @@ func group(use, short string, commands ...*cobra.Command) *cobra.Command {
 				return c.Help()
 			}
 			hint := "see " + c.CommandPath() + " --help"
-			if similar := c.SuggestionsFor(args[0]); len(similar) > 0 {
-				hint = "did you mean " + strings.Join(similar, " or ") + "?"
+			if similar := c.SuggestionsFor(args[0]); len(similar) > 0 { // which may name one twice
+				slices.Sort(similar)
+				hint = "did you mean " + listed(slices.Compact(similar), "or") + "?"
 			}
 			return usageError("%s has no command %s; %s", c.CommandPath(), quote(args[0]), hint)
 		},

@@ -82,7 +82,9 @@ func exitCode(err error) int {
 // more for each node.
 func describe(err error) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "muster: %s\n", oneLine(strings.ReplaceAll(err.Error(), "\n", "; ")))
+	// The server advises in the words of its API.
+	text := strings.NewReplacer("\n", "; ", "queueTimeout: it", "--queue-timeout", "queue: true", "--queue").Replace(err.Error())
+	fmt.Fprintf(&b, "muster: %s\n", oneLine(text))
 	e, ok := errors.AsType[*muster.Error](err)
 	if !ok || e.Code != muster.NoCapacity {
 		return b.String()

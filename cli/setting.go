@@ -78,6 +78,8 @@ func badValue(name string, f *pflag.Flag, value string, err error) error {
 		reason = "write a number"
 	case "bool":
 		reason = "write true or false"
+	case "stringToString":
+		reason = "write KEY=VALUE"
 	}
 	return usageError("%s: %s is not valid for it: %s", name, quote(value), reason)
 }

@@ -31,6 +31,18 @@ func usageLine(c *cobra.Command) string {
 	return c.UseLine()
 }
 
+// suggest has the words of other programs answered with those of muster.
+func suggest(root *cobra.Command) {
+	others := map[string][]string{
+		"list": {"ls", "get", "ps"}, "show": {"describe", "inspect", "get", "status"},
+		"launch": {"run", "create"}, "terminate": {"rm", "delete", "remove", "kill", "destroy"}, "remove": {"rm", "delete"},
+		"health": {"status"}, "completion": {"completions"},
+	}
+	for c := range tree(root) {
+		c.SuggestFor = others[c.Name()]
+	}
+}
+
 // sharedFlags are those that a command shares with the others.
 func sharedFlags(c *cobra.Command) *pflag.FlagSet {
 	shared := pflag.NewFlagSet("", pflag.ContinueOnError)

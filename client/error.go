@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"net/url"
 	"slices"
 
 	"github.com/Khan/genqlient/graphql"
@@ -48,9 +49,13 @@ func (c *Client) unreachable(err error) error {
 	if errors.Is(err, context.Canceled) {
 		return &muster.Error{Code: muster.Unavailable, Err: err, Message: "the call was given up before it was answered; it may have happened"}
 	}
+	cause := err
+	if call, ok := errors.AsType[*url.Error](err); ok { // which names the address once more
+		cause = call.Err
+	}
 	return &muster.Error{
 		Code: muster.Unavailable, Err: err,
-		Message: fmt.Sprintf("cannot reach the server at %s: %v; is it running?", c.endpoint, err),
+		Message: fmt.Sprintf("cannot reach the server at %s: %v; is it running?", c.endpoint, cause),
 	}
 }
 

@@ -58,6 +58,7 @@ func (s *Server) metricList() []metric {
 		counter("muster_transport_stalled_total", "Connections closed because the client stopped reading.", func() int64 { return serve().Stalled }),
 		counter("muster_transport_internal_total", "Errors that are defects of the server.", func() int64 { return serve().Internal }),
 		gauge("muster_transport_connections", "WebSocket connections that are open.", func() int64 { return serve().Connections }),
+		gauge("muster_transport_large_bodies", "Requests above the usual limit, such as agents' reports, that are read or executed.", func() int64 { return serve().LargeBodies }),
 		gauge("muster_transport_streams", "Subscriptions that are live.", func() int64 { return serve().Streams }),
 		counter("muster_server_nudges_total", "Nudges that agents took.", s.agents.sent.Load),
 		counter("muster_server_nudges_failed_total", "Nudges that got lost; a beat heals them.", s.agents.failed.Load),

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,6 +16,7 @@ import (
 	"github.com/gorilla/websocket"
 
 	"github.com/muster-cloud/muster"
+	"github.com/muster-cloud/muster/client"
 	"github.com/muster-cloud/muster/graph/transport/audit"
 )
 
@@ -210,11 +210,9 @@ func TestServer_LargeBodiesThatTrickle(t *testing.T) {
 	s := newServer(t, "--unhealthy-after", "1h", "--prune-after", "2h")
 	s.start()
 	address := strings.TrimPrefix(s.url, "http://")
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
 	for range 8 {
 		s.abandon(address, "POST /graphql HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 1000000\r\n\r\n"+strings.Repeat(" ", 70<<10), false)
-		w, err := dialWire(ctx, address, 0)
+		w, err := dialWire(t.Context(), address, 0)
 		if err == nil {
 			err = w.initialise()
 		}
@@ -230,20 +228,20 @@ func TestServer_LargeBodiesThatTrickle(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	s.until("they have all the places", func(n numbers) bool { return n["muster_transport_large_bodies"] == 16 })
+	patient, err := client.New(client.Options{URL: s.url, Timeout: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer patient.Close()
 	input := crashNode(1)
 	for k := range 1000 {
 		input.Instances = append(input.Instances, muster.InstanceReportInput{
 			Machine: fmt.Sprintf("elsewhere-i-%d-1", k+1), Epoch: "elsewhere", ID: muster.InstanceIDOf(int64(k + 1)), Generation: 1, Status: muster.Running,
 		})
 	}
-	deadline := time.Now().Add(60 * time.Second)
-	for {
-		_, err := s.client().RegisterNode(t.Context(), input)
-		if err == nil {
-			return
-		}
-		if muster.CodeOf(err) != muster.Unavailable || time.Now().After(deadline) {
-			t.Fatal(err)
-		}
+	if _, err := patient.RegisterNode(t.Context(), input); err != nil {
+		t.Fatal(err)
 	}
+	s.until("all places are free", func(n numbers) bool { return n["muster_transport_large_bodies"] == 0 })
 }

@@ -250,12 +250,11 @@ type server struct {
 
 func newServer(t *testing.T, args ...string) *server {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := freePort()
 	if err != nil {
 		t.Fatal(err)
 	}
-	addr := l.Addr().String()
-	l.Close()
+	addr := net.JoinHostPort("127.0.0.1", port)
 	dir := t.TempDir()
 	log, err := os.Create(filepath.Join(t.TempDir(), "server.log"))
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -71,15 +72,19 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// freePort returns a port of loopback that nobody listens on now.
+// freePort returns a port of loopback that nobody listens on now. It is below those
+// that outgoing connections are given, of which the tests make thousands.
 func freePort() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
+	var last error
+	for range 100 {
+		port := strconv.Itoa(20000 + rand.IntN(12000))
+		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", port))
+		if err == nil {
+			return port, l.Close()
+		}
+		last = err
 	}
-	defer l.Close()
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	return port, err
+	return "", last
 }
 
 // ready waits until the server of the script takes requests.

@@ -2,7 +2,7 @@ package transport
 
 import "sync/atomic"
 
-// Stats are the counters of a Handler since it was made, and three gauges.
+// Stats are the counters of a Handler since it was made, and gauges.
 type Stats struct {
 	Operations int64 // queries and mutations executed
 	Executions int64 // events of subscriptions executed, each for all who share it
@@ -17,6 +17,7 @@ type Stats struct {
 	Connections int64 // open now
 	Streams     int64 // subscriptions live now
 	Groups      int64 // shared executions that serve them now
+	LargeBodies int64 // requests above the usual limit that are read or executed now
 }
 
 type counters struct {
@@ -43,5 +44,6 @@ func (h *Handler) Stats() Stats {
 		Connections: int64(connections),
 		Streams:     h.count.streams.Load(),
 		Groups:      int64(h.groups.count()),
+		LargeBodies: int64(len(h.bodies)),
 	}
 }

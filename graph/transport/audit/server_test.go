@@ -3,6 +3,8 @@ package audit_test
 import (
 	"bytes"
 	"context"
+	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -41,18 +43,12 @@ type server struct {
 
 func serve(t *testing.T, args ...string) *server {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := l.Addr().String()
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	address := freeAddress(t)
 	s := &server{
 		t: t, http: "http://" + address + "/graphql", ws: "ws://" + address + "/graphql",
 		args: append([]string{"server", "--listen", address, "--data-dir", filepath.Join(t.TempDir(), "data")}, args...),
 	}
+	var err error
 	if s.api, err = client.New(client.Options{URL: "http://" + address}); err != nil {
 		t.Fatal(err)
 	}
@@ -65,6 +61,21 @@ func serve(t *testing.T, args ...string) *server {
 		}
 	})
 	return s
+}
+
+// freeAddress is one of loopback that nobody listens on now, with a port below those
+// that outgoing connections are given: a server that restarts needs it again.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	for range 100 {
+		address := fmt.Sprintf("127.0.0.1:%d", 20000+rand.IntN(12000))
+		if l, err := net.Listen("tcp", address); err == nil {
+			_ = l.Close()
+			return address
+		}
+	}
+	t.Fatal("no port is free")
+	return ""
 }
 
 // start starts the process and waits until it is ready.

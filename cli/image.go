@@ -85,6 +85,14 @@ func printImages(w io.Writer, images []*client.Image) {
 // shortDigest is how much of a digest a line has room for; nodes list as much.
 func shortDigest(digest string) string { return digest[:min(len(digest), len("sha256:")+12)] }
 
+// imageText is the image that an instance started from: of one of the server's the version too.
+func imageText(name, digest string) string {
+	if digest == "" {
+		return name
+	}
+	return name + " (" + shortDigest(digest) + ")"
+}
+
 // size is a number of bytes for people.
 func size(n int64) string {
 	switch {

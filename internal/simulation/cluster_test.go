@@ -61,13 +61,13 @@ type life struct {
 
 func newCluster(t *testing.T, seed uint64, verbose bool) *cluster {
 	c := &cluster{
-		trace: &trace{began: time.Now()}, seed: seed, plan: planOf(seed), root: t.TempDir(), pulses: newPulses(),
+		trace: &trace{began: time.Now(), all: verbose}, seed: seed, plan: planOf(seed), root: t.TempDir(), pulses: newPulses(),
 		logger: slog.New(slog.DiscardHandler),
 	}
 	if verbose {
 		c.logger = slog.New(slog.NewTextHandler(c.trace, &slog.HandlerOptions{ReplaceAttr: untimed}))
 	}
-	c.storm = &storm{c: c, dice: newDice(seed, "storm")}
+	c.storm = c.newStorm()
 	c.book = newBook(c)
 	c.note("seed %d: %+v", seed, c.plan)
 	return c
@@ -240,7 +240,11 @@ func sleep(ctx context.Context, d time.Duration) bool {
 
 // judged reports the verdict to the test.
 func (c *cluster) judged(t *testing.T) {
-	if faults := c.failed(); len(faults) > 0 {
-		t.Errorf("seed %d:\n%s\n\nthe story:\n%s", c.seed, strings.Join(faults, "\n"), c.trace)
+	faults := c.failed()
+	if len(faults) > 0 {
+		t.Errorf("seed %d:\n%s", c.seed, strings.Join(faults, "\n"))
+	}
+	if len(faults) > 0 || flagged[bool](flagLog) {
+		t.Logf("the story of seed %d:\n%s", c.seed, c.trace)
 	}
 }

@@ -20,12 +20,15 @@ func newDice(seed uint64, actor string) *dice {
 	return &dice{r: rand.New(rand.NewPCG(seed, h.Sum64()))}
 }
 
-// chance is true with probability p.
-func (d *dice) chance(p float64) bool {
+// share returns 0 to 1.
+func (d *dice) share() float64 {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.r.Float64() < p
+	return d.r.Float64()
 }
+
+// chance is true with probability p.
+func (d *dice) chance(p float64) bool { return d.share() < p }
 
 // below returns 0 to n-1.
 func (d *dice) below(n int) int {

@@ -9,8 +9,8 @@
 // it; and that what holds of every history (invariants_test.go, book_test.go) is
 // asked along the way and again once the weather has cleared.
 //
-// It does NOT promise byte-for-byte repeats: agents jitter their beats, and
-// goroutines that are due at the same instant run in any order. It does not
+// It does NOT promise byte-for-byte repeats: goroutines that are due at the same
+// instant run in any order. It does not
 // simulate HTTP or GraphQL, a process that stands still, or a disk that lies.
 //
 // There is nothing here to import: everything is in the tests. Run one seed again

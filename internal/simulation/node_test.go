@@ -29,6 +29,7 @@ type node struct {
 	link   *link
 	dice   *dice
 	driver *dice // of what the driver does
+	jitter *dice // of the agent's pauses
 	cpus   int
 	memory int
 	zone   string
@@ -60,7 +61,7 @@ func (c *cluster) newNode(k int) *node {
 	name := fmt.Sprintf("node-%d", k)
 	d := newDice(c.seed, name)
 	n := &node{
-		c: c, name: name, host: drivertest.NewHost("minimal", "other"), link: c.newLink(name), dice: d, driver: newDice(c.seed, name+"/driver"),
+		c: c, name: name, host: drivertest.NewHost("minimal", "other"), link: c.newLink(name), dice: d, driver: newDice(c.seed, name+"/driver"), jitter: newDice(c.seed, name+"/jitter"),
 		cpus: d.within(1, 6), memory: d.within(256, 4096), zone: pick(d, []string{"a", "b"}), joins: d.span(0, c.plan.chaos/2), addr: fmt.Sprintf("192.0.2.%d", k),
 	}
 	n.host.OnLaunch(n.launching)
@@ -69,15 +70,15 @@ func (c *cluster) newNode(k int) *node {
 
 // launching takes its time, and sometimes fails. What was begun before the host
 // went down does not come to run after it.
-func (n *node) launching(ctx context.Context, _ driverSpec) error {
-	boots := n.booted()
-	if n.driver.chance(0.3) && !sleep(ctx, n.driver.span(0, 5*time.Second)) {
+func (n *node) launching(ctx context.Context, spec driverSpec) error {
+	boots, d := n.booted(), newDice(n.c.seed, fmt.Sprint(n.name, "/launch/", spec.Instance, "/", spec.Generation))
+	if d.chance(0.3) && !sleep(ctx, d.span(0, 5*time.Second)) {
 		return ctx.Err()
 	}
 	switch {
 	case n.booted() != boots:
 		return errors.New("the host went down")
-	case n.clumsy.Load() && n.driver.chance(0.2):
+	case n.clumsy.Load() && d.chance(0.2):
 		return errors.New("no space left on device")
 	}
 	return nil
@@ -141,7 +142,7 @@ func (n *node) begin() *process {
 	a, err := agent.New(agent.Options{
 		Driver: &machines{Fake: drivertest.NewFake(n.host), n: n, p: p}, Registry: &caller{n: n, p: p},
 		StateDir: filepath.Join(n.c.root, n.name), ID: muster.NodeID(n.name), BootID: n.bootIDLocked(),
-		CPUs: n.cpus, MemoryMB: n.memory, Labels: muster.Map{"zone": n.zone}, Listener: listener(n.addr),
+		CPUs: n.cpus, MemoryMB: n.memory, Labels: muster.Map{"zone": n.zone}, Listener: listener(n.addr), Random: n.jitter.share,
 		Logger: n.c.logger.With("on", n.name),
 	})
 	if err != nil {

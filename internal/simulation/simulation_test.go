@@ -23,7 +23,7 @@ const (
 func TestMain(m *testing.M) {
 	flag.Int(flagSeeds, 8, "how many seeds TestSimulation runs")
 	flag.Int(flagFirst, 1, "the first of them")
-	flag.Bool(flagLog, false, "put what servers and agents log into the story")
+	flag.Bool(flagLog, false, "tell the story of each seed, with what servers and agents log")
 	goleak.VerifyTestMain(m)
 }
 

@@ -35,11 +35,19 @@ func moods() []mood { return []mood{flaky, full, unsure, stalled, odd} }
 // storm is the disk's mood, for a while.
 type storm struct {
 	c    *cluster
-	dice *dice
+	dice map[store.Point]*dice // what is drawn at one point changes nothing at another
 
 	mu    sync.Mutex
 	mood  mood
 	until time.Time
+}
+
+func (c *cluster) newStorm() *storm {
+	s := &storm{c: c, dice: map[store.Point]*dice{}}
+	for _, p := range []store.Point{store.BeforeWrite, store.BeforeCommit, store.DuringCommit, store.AfterCommit, store.Verify, store.BeforeSweep} {
+		s.dice[p] = newDice(c.seed, "storm/"+string(p))
+	}
+	return s
 }
 
 func (s *storm) set(m mood, d time.Duration) {
@@ -60,25 +68,26 @@ func (s *storm) now() (mood, time.Duration) {
 // strike is what happens at a point of a life's store.
 func (s *storm) strike(l *life, p store.Point) error {
 	mood, left := s.now()
+	dice := s.dice[p]
 	switch {
 	case mood == stalled && p == store.BeforeWrite:
 		s.linger(l, left)
-	case mood != calm && s.dice.chance(0.1):
-		s.linger(l, s.dice.span(0, 2*time.Second)) // so that a kill meets commits half-way
+	case mood != calm && dice.chance(0.1):
+		s.linger(l, dice.span(0, 2*time.Second)) // so that a kill meets commits half-way
 	}
 	if l.isDead() {
 		return errKilled
 	}
 	switch {
-	case mood == flaky && s.dice.chance(0.15):
+	case mood == flaky && dice.chance(0.15):
 		return sqlite3.Error{Code: sqlite3.ErrIoErr}
 	case mood == full && (p == store.BeforeWrite || p == store.BeforeSweep):
 		return sqlite3.Error{Code: sqlite3.ErrFull}
-	case mood == unsure && p == store.AfterCommit && s.dice.chance(0.5):
+	case mood == unsure && p == store.AfterCommit && dice.chance(0.5):
 		return sqlite3.Error{Code: sqlite3.ErrIoErr}
-	case mood == unsure && p == store.Verify && s.dice.chance(0.7):
+	case mood == unsure && p == store.Verify && dice.chance(0.7):
 		return sqlite3.Error{Code: sqlite3.ErrCantOpen}
-	case mood == odd && p == store.BeforeCommit && s.dice.chance(0.4):
+	case mood == odd && p == store.BeforeCommit && dice.chance(0.4):
 		return errOdd
 	}
 	return nil

@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	traceLines = 2000 // the newest that are kept
+	traceLines = 2000 // the newest that are kept, unless logs are wanted
 	maxFaults  = 20   // more of them say nothing new
 )
 
@@ -17,6 +17,7 @@ type trace struct {
 	mu     sync.Mutex
 	began  time.Time
 	lines  []string
+	all    bool // keep all of them
 	cut    int
 	faults []string
 }
@@ -28,7 +29,7 @@ func (t *trace) note(format string, args ...any) {
 }
 
 func (t *trace) noteLocked(line string) {
-	if len(t.lines) == traceLines {
+	if len(t.lines) >= traceLines && !t.all {
 		t.lines = t.lines[traceLines/2:]
 		t.cut += traceLines / 2
 	}

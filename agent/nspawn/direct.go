@@ -45,7 +45,7 @@ func (l direct) place(_ context.Context, r *record) error {
 func (l direct) prepare(r record) error {
 	err := r.Supervisors.Create()
 	if errors.Is(err, unix.EBUSY) { // on v2, and this process is in the way
-		if err = makeRoom(); err == nil {
+		if err = l.makeRoom(); err == nil {
 			err = r.Supervisors.Create()
 		}
 	}
@@ -58,10 +58,13 @@ func (l direct) prepare(r record) error {
 	return r.Group.LimitSpace(r.Limits)
 }
 
-func makeRoom() error {
+func (l direct) makeRoom() error {
 	own, err := cgroup.Find("")
 	if err != nil {
 		return err
+	}
+	if runsSystemd() {
+		l.opts.Logger.Warn("systemd cannot start the agent's unit again while machines are in it: use --launcher systemd, or DelegateSubgroup=agent from systemd 254 on")
 	}
 	return own.MakeRoom()
 }

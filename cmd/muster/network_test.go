@@ -100,6 +100,7 @@ func (n *network) start(k int, logs *os.File, args ...string) *exec.Cmd {
 	n.t.Helper()
 	process := n.command(k, args...)
 	process.Stdout, process.Stderr = logs, logs
+	process.Env = append(os.Environ(), "TMPDIR="+n.t.TempDir()) // what is killed cannot tidy up
 	if err := process.Start(); err != nil {
 		n.t.Fatal(err)
 	}

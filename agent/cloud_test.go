@@ -33,6 +33,10 @@ type cloud struct {
 	hidden     bool                          // it neither wants nor names anything
 	hid        int64                         // the revision at which that last changed
 	faults     []string
+
+	beat    muster.HeartbeatInput // the last one
+	asks    chan muster.AgentRequest
+	answers chan muster.AgentAnswerInput
 }
 
 // wish is an instance as the registry has it.
@@ -47,6 +51,7 @@ func newCloud() *cloud {
 	return &cloud{
 		epoch: "e1", revision: 1, interval: 10 * time.Second,
 		instances: map[muster.InstanceID]*wish{}, calls: map[string][]time.Time{}, named: map[string]bool{},
+		asks: make(chan muster.AgentRequest), answers: make(chan muster.AgentAnswerInput, 10),
 	}
 }
 
@@ -101,6 +106,7 @@ func (c *cloud) Heartbeat(_ context.Context, in muster.HeartbeatInput) (*muster.
 	if err := c.knows(in.UID, in.Incarnation); err != nil {
 		return nil, err
 	}
+	c.beat = in
 	return &muster.Beat{NextBeatIn: c.interval, Epoch: c.epoch, DesiredRevision: c.desired(), ReportSequence: c.sequence}, nil
 }
 

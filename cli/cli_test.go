@@ -128,3 +128,29 @@ func TestMain_CutsWhatItRepeats(t *testing.T) {
 		t.Errorf("it ended with %d and said %q", code, said)
 	}
 }
+
+func FuzzMain_Filter(f *testing.F) {
+	for _, seed := range []string{"status=HEALTHY", "label.a=b,role=service", "label.=", "=", ",", "schedulable=TRUE,status=x", `"a,b"=c`, "label.a=\x1b[2J", "label.a=1,label.a=2"} {
+		f.Add(seed)
+	}
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte(`{"data": {"nodes": {"edges": []}}}`))
+	}))
+	f.Cleanup(s.Close)
+	f.Fuzz(func(t *testing.T, filter string) {
+		code, out, said := run(map[string]string{"MUSTER_SERVER": s.URL}, "node", "list", "--filter="+filter)
+		switch code {
+		case 0:
+			if said != "" || !strings.HasPrefix(out, "ID ") {
+				t.Errorf("it said %q and printed %q", said, out)
+			}
+		case 2:
+			if out != "" || strings.Count(said, "\n") != 1 || len(said) > 2000 {
+				t.Errorf("it printed %q and said %q", out, said)
+			}
+		default:
+			t.Errorf("it ended with %d and said %q", code, said)
+		}
+	})
+}

@@ -74,7 +74,7 @@ func TestLimits_CPUQuotaBinds(t *testing.T) {
 	spec := h.spec("spin", "while :; do :; done")
 	run(t, d, spec)
 	used := 0.0
-	for range 3 { // on a machine that is busy otherwise it may get less than its quota for a while, never more
+	for range 8 { // on a machine that is busy otherwise it may get less than its quota for a while, never more
 		before, begin := cpuSeconds(t, h, spec.Machine), time.Now()
 		time.Sleep(2 * time.Second) // the window that is measured
 		used = (cpuSeconds(t, h, spec.Machine) - before) / time.Since(begin).Seconds()

@@ -26,24 +26,26 @@ const (
 	// asks again.
 	logWait = 10 * time.Second
 	// A log that is waited for is looked at this often: soon at first, then less often.
-	firstLook, longestLook = 50 * time.Millisecond, 400 * time.Millisecond
+	firstLook, longestLook = 50 * time.Millisecond, 200 * time.Millisecond
 )
 
 // attend asks the registry what it asks for, and answers, whenever the node has
-// registered and each time that the connection was lost.
+// registered and each time that the connection was lost. With a driver that could
+// answer nothing it does not.
 func (a *Agent) attend(ctx context.Context) error {
 	registry, ok := a.o.Registry.(Requests)
-	if !ok {
+	logs, able := a.o.Driver.(driver.Logs)
+	if !ok || !able {
 		return nil
 	}
 	return a.whenever(ctx, a.attendDue, "no connection for the registry's requests", func(ctx context.Context) error {
-		return a.attendOnce(ctx, registry)
+		return a.attendOnce(ctx, registry, logs)
 	})
 }
 
 // attendOnce is one connection. The loss of one that lasted is no failure: the next
 // try is at once.
-func (a *Agent) attendOnce(ctx context.Context, registry Requests) error {
+func (a *Agent) attendOnce(ctx context.Context, registry Requests, logs driver.Logs) error {
 	is, _ := a.identity()
 	if is.UID == "" || !a.isRegistered() {
 		return nil // the registration will make it due
@@ -53,7 +55,7 @@ func (a *Agent) attendOnce(ctx context.Context, registry Requests) error {
 	work.SetLimit(maxRequests)
 	err := registry.AgentRequests(ctx, is.UID, is.Incarnation, func(request muster.AgentRequest) {
 		work.Go(func() error {
-			answer := a.answerTo(ctx, request)
+			answer := a.answerTo(ctx, logs, request)
 			answer.UID, answer.Incarnation, answer.ID = is.UID, is.Incarnation, request.ID
 			if _, err := registry.AnswerAgentRequest(ctx, answer); err != nil && ctx.Err() == nil {
 				a.o.Logger.Debug("an answer got lost; the registry asks again", "node", a.o.ID, "err", err)
@@ -70,13 +72,9 @@ func (a *Agent) attendOnce(ctx context.Context, registry Requests) error {
 }
 
 // answerTo does what a request asks for.
-func (a *Agent) answerTo(ctx context.Context, request muster.AgentRequest) muster.AgentAnswerInput {
+func (a *Agent) answerTo(ctx context.Context, logs driver.Logs, request muster.AgentRequest) muster.AgentAnswerInput {
 	if request.Log == nil {
 		return unanswered(muster.Invalid, "this agent does not know what is asked for: upgrade it")
-	}
-	logs, ok := a.o.Driver.(driver.Logs)
-	if !ok {
-		return unanswered(muster.Unavailable, "the driver of this node keeps no logs")
 	}
 	part, err := readLog(ctx, logs, *request.Log)
 	if errors.Is(err, driver.ErrNotFound) {

@@ -186,7 +186,7 @@ func (l *logReader) ask(ctx context.Context, i *muster.Instance) (*muster.AgentA
 	case err != nil:
 		return nil, err
 	case answer == nil:
-		return nil, muster.Errorf(muster.Unavailable, "node %s is away (%s): its agent is not connected, and the log of %s is on the node; try again when it is back", n.ID, n.Status, i.ID)
+		return nil, muster.Errorf(muster.Unavailable, "node %s is away: its agent is not connected, and the log of %s is on the node; try again when it is back", n.ID, i.ID)
 	}
 	return answer, nil
 }

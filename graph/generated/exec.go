@@ -3010,7 +3010,7 @@ type Subscription {
     id: ID!
     "Go on after this place: the ` + "`" + `place` + "`" + ` of an earlier piece."
     after: String
-    "Without ` + "`" + `after` + "`" + `: begin so many lines before the end. Left out: with all that is kept, the last 256 KiB of each start at least."
+    "Without ` + "`" + `after` + "`" + `: begin so many lines before the end. Left out: with all that is kept of its last start, 256 KiB at least."
     tail: Int
     "Go on with what it will write, after a restart too, until it is terminated."
     follow: Boolean = false
@@ -3866,7 +3866,7 @@ type ReportInstancesPayload {
 type AgentRequest {
   "Which request; the answer names it."
   id: Int64!
-  "Read a machine's log; null: something that this agent is too old for."
+  "Read a machine's log; null: it is something else, which this agent is too old for."
   log: LogRequest
 }
 

@@ -8,7 +8,8 @@
 // a subscription, and a client that stops reading delays nobody and is closed
 // after a while. Identical subscriptions share one execution and one encoding a
 // revision. Errors that leave the process are muster's, with a code of the closed
-// list; anything else is INTERNAL with a reference into the log.
+// list; anything else is INTERNAL with a reference into the log. A subscription that
+// does not follow the change log is executed for each subscriber alone: see Produce.
 //
 // Non-guarantees. It knows neither the registry nor the schema's resolvers; it
 // leaves the Host header, TLS and the listener's timeouts to the server. A payload

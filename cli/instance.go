@@ -132,7 +132,7 @@ func (a *app) printInstances(w io.Writer, instances []*client.Instance) {
 }
 
 func (a *app) instanceTable() *table {
-	t := &table{paint: a.painter(), whole: []int{0, 5}}
+	t := &table{paint: a.painter(), whole: []int{0, 2, 5}}
 	t.add("ID", "NAME", "STATUS", "TYPE", "NODE", "ADDR", "IMAGE", "AGE", "REASON")
 	return t
 }

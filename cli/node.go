@@ -77,7 +77,7 @@ func (a *app) printNodes(w io.Writer, nodes []*client.Node) {
 }
 
 func (a *app) nodeTable() *table {
-	t := &table{paint: a.painter(), whole: []int{0, 2}}
+	t := &table{paint: a.painter(), whole: []int{0, 1, 2}}
 	t.add("ID", "STATUS", "ADDR", "INSTANCES", "CPU FREE", "MEMORY FREE", "IMAGES", "LAST SEEN")
 	return t
 }

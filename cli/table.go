@@ -25,6 +25,7 @@ type table struct {
 	rows   [][]string // not printed yet
 	headed bool       // the header is printed
 	widths []int
+	titles []int // the widths of the header's cells
 }
 
 func (t *table) add(cells ...string) {
@@ -77,7 +78,7 @@ func (t *table) measure() {
 	for _, row := range t.rows {
 		for i, cell := range row {
 			if i == len(t.widths) {
-				t.widths = append(t.widths, 0)
+				t.widths, t.titles = append(t.widths, 0), append(t.titles, utf8.RuneCountInString(cell))
 			}
 			t.widths[i] = max(t.widths[i], utf8.RuneCountInString(cell))
 		}
@@ -93,7 +94,7 @@ func (t *table) fit(columns int) {
 	for ; total > columns; total-- {
 		widest, most := -1, leastColumn
 		for i, width := range t.widths {
-			if width > most && !slices.Contains(t.whole, i) {
+			if width > max(most, t.titles[i]) && !slices.Contains(t.whole, i) {
 				widest, most = i, width
 			}
 		}

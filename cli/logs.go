@@ -70,7 +70,7 @@ func (a *app) logs(ctx context.Context, id muster.InstanceID, o client.LogOption
 		}
 	}
 	raw = raw || !isTerminal(a.std.Out)
-	generation := int64(0)
+	generation, dropped, said := int64(0), int64(0), time.Time{}
 	err = api.InstanceLogs(ctx, id, o, func(p muster.LogPiece) error {
 		if lost {
 			a.say("going on")
@@ -80,8 +80,10 @@ func (a *app) logs(ctx context.Context, id muster.InstanceID, o client.LogOption
 			a.say("%s was started again", id)
 		}
 		generation = p.Generation
-		if p.Skipped > 0 {
-			a.say("%d bytes are no longer kept", p.Skipped)
+		dropped += p.Skipped
+		if dropped > 0 && (p.End || time.Since(said) > time.Second) { // in a flood not at each piece
+			a.say("%d bytes are left out: the node no longer had them", dropped)
+			dropped, said = 0, time.Now()
 		}
 		return a.printPiece(p, raw)
 	})

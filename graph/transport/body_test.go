@@ -93,7 +93,7 @@ func TestBody_TooManyAtOnce(t *testing.T) {
 // TestBody_ATrickleOverWebSocket answers pings and sends a little now and then,
 // and still may not take its time.
 func TestBody_ATrickleOverWebSocket(t *testing.T) {
-	f := newFixture(t, transport.Options{BodyTime: 500 * time.Millisecond, Ping: 100 * time.Millisecond, Limits: transport.Limits{AgentBodies: 1}})
+	f := newFixture(t, transport.Options{BodyTime: 500 * time.Millisecond, Ping: time.Second, Limits: transport.Limits{AgentBodies: 1}})
 	slow := f.connect()
 	w, err := slow.ws.NextWriter(websocket.TextMessage)
 	if err != nil {

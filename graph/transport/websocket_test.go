@@ -225,7 +225,7 @@ func TestWebSocket_CompleteCancelsAnOperation(t *testing.T) {
 }
 
 func TestWebSocket_PingsEndADeadConnection(t *testing.T) {
-	f := newFixture(t, transport.Options{Ping: 100 * time.Millisecond})
+	f := newFixture(t, transport.Options{Ping: time.Second}) // long enough for a live one to answer on a busy machine
 	live := f.connect()
 	done := make(chan string)
 	go func() { done <- live.receive() }() // answers pings meanwhile

@@ -108,7 +108,9 @@ func unpainted(cell string) string { return cell }
 
 // painter returns paint where colour is welcome: a terminal, and nobody said no.
 func (a *app) painter() func(string) string {
-	if quiet, _ := a.std.LookupEnv("NO_COLOR"); a.noColor || quiet != "" || !isTerminal(a.std.Out) {
+	quiet, _ := a.std.LookupEnv("NO_COLOR")
+	kind, _ := a.std.LookupEnv("TERM")
+	if a.noColor || quiet != "" || kind == "dumb" || !isTerminal(a.std.Out) {
 		return unpainted
 	}
 	return paint

@@ -93,6 +93,7 @@ func TestMain_FitsATableIntoATerminal(t *testing.T) {
 		{"wide", 300, map[string]string{"NO_COLOR": "1"}, nil, "looking for\n"},
 		{"coloured", 300, nil, nil, "   \x1b[31mFAILED\x1b[0m   "},
 		{"not coloured", 300, map[string]string{"NO_COLOR": "1"}, nil, "   FAILED   "},
+		{"nor on a dumb one", 300, map[string]string{"TERM": "dumb"}, nil, "   FAILED   "},
 		{"nor with the flag", 300, nil, []string{"--no-color"}, "   FAILED   "},
 		{"an empty variable is none", 300, map[string]string{"NO_COLOR": ""}, nil, "\x1b[31m"},
 	} {

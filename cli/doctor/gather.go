@@ -29,7 +29,7 @@ import (
 type Options struct {
 	Machines nspawn.Options // the driver of its instances; StateDir has to be there
 	Listen   string         // where it will listen; has to be there
-	Node     string         // its id; default the hostname
+	Node     string         // its id; has to be there
 	Network  netip.Prefix   // of all instances of the cluster; has to be there
 	Client   *client.Client // of its server; has to be there
 	Patience time.Duration  // for each answer of the network; default 3 s
@@ -56,7 +56,7 @@ func Gather(ctx context.Context, o Options) (Facts, error) {
 	f.StateDir = lookAtDirectory(o.Machines.StateDir)
 	f.Listen = lookAtPort(ctx, o)
 	f.Server = lookAtServer(ctx, o)
-	f.Network = lookAtNetwork(ctx, o, machines)
+	f.Network = o.lookAtNetwork(ctx, machines, f.Server.Err == nil)
 	return f, ctx.Err()
 }
 
@@ -175,19 +175,29 @@ func lookAtServer(ctx context.Context, o Options) Server {
 }
 
 // lookAtNetwork looks for routes into what this node's instances have, or would
-// have where the server does not know it yet.
-func lookAtNetwork(ctx context.Context, o Options, machines *nspawn.Driver) Network {
+// have where the server does not know it yet, or cannot be asked.
+func (o Options) lookAtNetwork(ctx context.Context, machines *nspawn.Driver, ask bool) Network {
 	n := Network{Prefix: o.Network.String(), Whole: true}
 	prefix := o.Network
-	ctx, cancel := context.WithTimeout(ctx, o.Patience)
-	defer cancel()
-	if node, err := o.Client.Node(ctx, o.Node); err == nil {
-		if own, err := netip.ParsePrefix(node.Subnet); err == nil {
+	if ask {
+		if own, ok := o.subnet(ctx); ok {
 			prefix, n.Prefix, n.Whole = own, own.String(), false
 		}
 	}
 	n.Err = machines.Network().Check(prefix)
 	return n
+}
+
+// subnet asks the server for the network of this node's instances.
+func (o Options) subnet(ctx context.Context) (netip.Prefix, bool) {
+	ctx, cancel := context.WithTimeout(ctx, o.Patience)
+	defer cancel()
+	node, err := o.Client.Node(ctx, o.Node)
+	if err != nil {
+		return netip.Prefix{}, false
+	}
+	prefix, err := netip.ParsePrefix(node.Subnet)
+	return prefix, err == nil
 }
 
 // get makes one request, of which it reads 64 KiB at most.

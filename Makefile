@@ -49,6 +49,7 @@ test-v2: ## run the tests of instances on pure cgroup v2, in a virtual machine: 
 race: ## run the tests where goroutines matter under the race detector
 	@internal/build/setup.sh test
 	go test -race -timeout=15m $(RACE)
+	go test -race -timeout=15m -run='^Test(Watch|Server)_' ./cmd/muster
 
 fuzz: ## run each fuzz target for FUZZTIME (10s)
 	@internal/build/setup.sh run

@@ -5,6 +5,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"os/signal"
 	"regexp"
 	"strings"
 	"time"
@@ -25,6 +26,9 @@ const (
 	consoleFile = 1 << 40
 	// consolePause is how long a log may grow until it is looked at.
 	consolePause = 20 * time.Millisecond
+	// consolePoll is how often it is looked at where the kernel does not tell that it was written to.
+	consolePoll = time.Second
+	dnModify    = 2 // DN_MODIFY of fcntl.h
 )
 
 var execFailure = regexp.MustCompile(`execv\(.*\) failed: .*`)
@@ -107,32 +111,39 @@ func (m machine) beginAnew(f *os.File, s span, size int64) error {
 	return m.setSpan(s)
 }
 
-// keepBound bounds the console log whenever it was written to, until the returned function is called.
+// keepBound bounds the console log soon after it was written to, until the returned function is called. The kernel tells
+// that by a signal: of inotify's files it gives a user 128, which are not for the machines to use up.
 func (m machine) keepBound() (stop func()) {
-	events, err := watchPath(m.path("console.log"), unix.IN_MODIFY)
-	pause := consolePause
-	if err != nil { // the kernel has no more of them: look now and then
-		events, pause = nil, time.Second
-	}
 	quit, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
-		buf := make([]byte, 4<<10)
+		told := make(chan os.Signal, 1)
+		signal.Notify(told, unix.SIGIO)
+		defer signal.Stop(told)
+		dir, err := os.Open(m.dir())
+		if err == nil {
+			defer dir.Close() // before signal.Stop: nothing tells any more
+			_, _ = unix.FcntlInt(dir.Fd(), unix.F_SETOWN, os.Getpid())
+		}
 		for {
+			// For one time, and before it is looked at, so that nothing is missed. Without it the clock has to do.
+			_, _ = unix.FcntlInt(dir.Fd(), unix.F_NOTIFY, dnModify)
 			_ = m.bound() // it is tried again
 			select {
 			case <-quit:
 				return
-			case <-time.After(pause):
+			case <-time.After(consolePause):
 			}
-			if _, err := events.Read(buf); err != nil {
-				pause = time.Second
+			select {
+			case <-quit:
+				return
+			case <-told:
+			case <-time.After(consolePoll):
 			}
 		}
 	}()
 	return func() {
 		close(quit)
-		_ = events.Close()
 		<-done
 	}
 }

@@ -41,18 +41,13 @@ func watchCloses(dir string) (*os.File, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	return watchPath(dir, unix.IN_CLOSE_WRITE)
-}
-
-// watchPath opens a file of the kernel's events of a file, or of those in a directory.
-func watchPath(path string, mask uint32) (*os.File, error) {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
 		return nil, fmt.Errorf("inotify: %w", err)
 	}
-	if _, err := unix.InotifyAddWatch(fd, path, mask); err != nil {
+	if _, err := unix.InotifyAddWatch(fd, dir, unix.IN_CLOSE_WRITE); err != nil {
 		unix.Close(fd)
-		return nil, fmt.Errorf("inotify %s: %w", path, err)
+		return nil, fmt.Errorf("inotify %s: %w", dir, err)
 	}
 	return os.NewFile(uintptr(fd), "inotify"), nil
 }

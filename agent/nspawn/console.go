@@ -80,14 +80,13 @@ func (m machine) bound() error {
 	}
 	before := s
 	s.Start = s.Base + hole
-	if err := m.setSpan(s); err != nil { // before the hole: who reads looks again afterwards
-		return err
-	}
+	// Before the hole: who reads looks again afterwards. On a full disk it fails, and the hole is needed all the more.
+	unwritten := m.setSpan(s)
 	err = unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, hole)
 	if errors.Is(err, unix.EOPNOTSUPP) {
 		return m.beginAnew(f, before, size)
 	}
-	return err
+	return errors.Join(unwritten, err)
 }
 
 // beginAnew keeps the end of a file that cannot have a hole, or no longer one. What is written in that moment can be lost.

@@ -10,16 +10,19 @@ import (
 	"github.com/muster-cloud/muster/graph/transport/audit"
 )
 
-// BenchmarkDelivery1000 delivers each change to 1,000 identical subscribers on
-// their own connections. The figures are for one delivery, the clients' share of
-// the work included.
-func BenchmarkDelivery1000(b *testing.B) {
-	const subscribers = 1000
-	f := newFixture(b, transport.Options{})
-	f.change(1)
-	var got sync.WaitGroup
-	for range subscribers {
-		c := f.connect()
+// audience is many identical subscribers, each on a connection of its own, who
+// read all that they are told.
+type audience struct {
+	f    *fixture
+	size int
+	got  sync.WaitGroup
+}
+
+func newAudience(t testing.TB, size int) *audience {
+	a := &audience{f: newFixture(t, transport.Options{}), size: size}
+	a.f.change(1)
+	for range size {
+		c := a.f.connect()
 		c.watch("w", map[string]any{"since": cursorAt(1)})
 		c.expect(`{"id":"w","type":"next"`)
 		go func() {
@@ -32,24 +35,63 @@ func BenchmarkDelivery1000(b *testing.B) {
 				for err == nil {
 					_, err = r.Read(scratch)
 				}
-				got.Done()
+				a.got.Done()
 			}
 		}()
 	}
+	return a
+}
+
+// hear makes a change and waits until everybody has been told.
+func (a *audience) hear() {
+	a.got.Add(a.size)
+	a.f.change(1)
+	a.got.Wait()
+}
+
+// mallocs is how many allocations do makes, in all goroutines.
+func mallocs(do func()) uint64 {
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)
-	executions := f.handler.Stats().Executions
-	for b.Loop() {
-		got.Add(subscribers)
-		f.change(1)
-		got.Wait()
-	}
+	do()
 	runtime.ReadMemStats(&after)
+	return after.Mallocs - before.Mallocs
+}
+
+func TestDelivery_AllocatesLittle(t *testing.T) {
+	const subscribers, changes = 200, 20
+	a := newAudience(t, subscribers)
+	a.hear()
+	executions := a.f.handler.Stats().Executions
+	n := mallocs(func() {
+		for range changes {
+			a.hear()
+		}
+	})
+	if each := float64(n) / (subscribers * changes); each > 4 {
+		t.Errorf("%.1f allocations a delivery, the clients' included; want at most 4", each)
+	}
+	if got := a.f.handler.Stats().Executions - executions; got != changes {
+		t.Errorf("%d executions for %d changes", got, changes)
+	}
+}
+
+// BenchmarkDelivery1000 is a change told to 1,000 identical subscribers. The
+// figures are for one delivery, the clients' share of the work included.
+func BenchmarkDelivery1000(b *testing.B) {
+	const subscribers = 1000
+	a := newAudience(b, subscribers)
+	executions := a.f.handler.Stats().Executions
+	n := mallocs(func() {
+		for b.Loop() {
+			a.hear()
+		}
+	})
 	deliveries := float64(b.N * subscribers)
-	b.ReportMetric(float64(after.Mallocs-before.Mallocs)/deliveries, "allocs/delivery")
+	b.ReportMetric(float64(n)/deliveries, "allocs/delivery")
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/deliveries, "ns/delivery")
-	b.ReportMetric(float64(f.handler.Stats().Executions-executions)/float64(b.N), "executions/change")
+	b.ReportMetric(float64(a.f.handler.Stats().Executions-executions)/float64(b.N), "executions/change")
 }
 
 // BenchmarkBombs is the time that it takes to refuse each bomb.

@@ -46,6 +46,14 @@ func (a *logAgent) attend(t *testing.T, w *world, n *muster.Node) (leave func() 
 	return leave
 }
 
+// come is attend, and waits until the agent is there.
+func (a *logAgent) come(t *testing.T, w *world, n *muster.Node) (leave func() error) {
+	t.Helper()
+	leave = a.attend(t, w, n)
+	eventually(t, "the agent is there", func() bool { return <-w.read(muster.InstanceLogsInput{ID: "i-1"}).done == nil })
+	return leave
+}
+
 func (a *logAgent) answer(r *muster.LogRequest) muster.AgentAnswerInput {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -129,12 +137,11 @@ func TestInstanceLogs_ReadsWhatThereIs(t *testing.T) {
 			w, n, i, agent := logged(t, registry.Options{})
 			agent.write(i.Machine, c.log)
 			agent.from[i.Machine] = c.from
-			agent.attend(t, w, n)
-			var r *reading
-			eventually(t, "the agent is there", func() bool {
-				r = w.read(muster.InstanceLogsInput{ID: i.ID, After: c.after})
-				return <-r.done == nil
-			})
+			agent.come(t, w, n)
+			r := w.read(muster.InstanceLogsInput{ID: i.ID, After: c.after})
+			if err := <-r.done; err != nil {
+				t.Fatal(err)
+			}
 			if got := r.text(); got != c.want {
 				t.Errorf("read %.60q, want %.60q", got, c.want)
 			}
@@ -151,7 +158,7 @@ func TestInstanceLogs_ReadsWhatThereIs(t *testing.T) {
 func TestInstanceLogs_FollowsOverARestartToTheEnd(t *testing.T) {
 	w, n, i, agent := logged(t, registry.Options{})
 	agent.write(i.Machine, "one\n")
-	leave := agent.attend(t, w, n)
+	leave := agent.come(t, w, n)
 	r := w.read(muster.InstanceLogsInput{ID: i.ID, Follow: true})
 	eventually(t, "it is read", func() bool { return r.text() == "one\n" })
 	agent.write(i.Machine, "two\n")
@@ -206,18 +213,9 @@ func TestInstanceLogs_Refuses(t *testing.T) {
 		t.Run(name, func(t *testing.T) { wantCode(t, <-w.read(c.in).done, c.code) })
 	}
 	agent.write(i.Machine, "one\n")
-	leave := agent.attend(t, w, n)
-	var first *reading
-	eventually(t, "one reads", func() bool {
-		first = w.read(muster.InstanceLogsInput{ID: i.ID, Follow: true})
-		select {
-		case <-first.done:
-			return false
-		default:
-		}
-		eventually(t, "it has begun or failed", func() bool { return first.text() != "" || len(first.done) > 0 })
-		return first.text() != ""
-	})
+	leave := agent.come(t, w, n)
+	first := w.read(muster.InstanceLogsInput{ID: i.ID, Follow: true})
+	eventually(t, "one reads", func() bool { return first.text() != "" })
 	wantCode(t, <-w.read(muster.InstanceLogsInput{ID: i.ID}).done, muster.Limit)
 	_ = leave()
 	wantCode(t, <-first.done, muster.Unavailable)

@@ -10,8 +10,8 @@
 // asked along the way and again once the weather has cleared.
 //
 // It does NOT promise byte-for-byte repeats: goroutines that are due at the same
-// instant run in any order. It does not
-// simulate HTTP or GraphQL, a process that stands still, or a disk that lies.
+// instant run in any order. It does not simulate HTTP or GraphQL, a process that
+// stands still, or a disk that lies.
 //
 // There is nothing here to import: everything is in the tests. Run one seed again
 // with

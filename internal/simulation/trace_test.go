@@ -10,6 +10,7 @@ import (
 const (
 	traceLines = 2000 // the newest that are kept, unless logs are wanted
 	maxFaults  = 20   // more of them say nothing new
+	endless    = 1000 // so many are a loop that no time passes in
 )
 
 // trace is the story of a run: what was done to the cluster, and what was found.
@@ -20,6 +21,7 @@ type trace struct {
 	all    bool // keep all of them
 	cut    int
 	faults []string
+	found  int
 }
 
 func (t *trace) note(format string, args ...any) {
@@ -42,6 +44,9 @@ func (t *trace) fault(format string, args ...any) {
 	defer t.mu.Unlock()
 	line := fmt.Sprintf(format, args...)
 	t.noteLocked("FAULT: " + line)
+	if t.found++; t.found == endless {
+		panic(strings.Join(append(t.faults, t.lines[max(len(t.lines)-100, 0):]...), "\n"))
+	}
 	if len(t.faults) < maxFaults {
 		t.faults = append(t.faults, fmt.Sprintf("%s: %s", time.Since(t.began).Round(time.Millisecond), line))
 	}

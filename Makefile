@@ -10,7 +10,7 @@ BIN := bin/muster
 VCS := $(shell git rev-parse HEAD >/dev/null 2>&1 && echo auto || echo false)
 # Where goroutines matter; real instances are slow under the race detector and
 # have their own tests.
-RACE := ./client/... ./graph/... ./registry/... ./server
+RACE := ./client/... ./graph/... ./internal/simulation ./registry/... ./server
 
 .PHONY: help setup run build man test test-v2 race fuzz soak bench lint generate check clean
 

@@ -14,7 +14,7 @@ func (s *Store) writerDSN() string {
 		"_journal_mode":    {"WAL"},
 		"_synchronous":     {"FULL"},
 		"_foreign_keys":    {"on"},
-		"_stmt_cache_size": {"64"},
+		"_stmt_cache_size": {"128"},
 	})
 }
 

@@ -2,7 +2,6 @@ package store
 
 import (
 	"fmt"
-	"math/bits"
 
 	"gorm.io/gorm"
 	"gorm.io/gorm/clause"
@@ -109,11 +108,14 @@ func remove[K ~string](tx *gorm.DB, key string, of schema.Tabler, ids []K) error
 	})
 }
 
-// inChunks calls do with parts of rows whose lengths are powers of two, so that
-// few different statements are prepared.
+// inChunks calls do with parts of rows that are of few different lengths (up to 8,
+// and then multiples of 8), so that few different statements are prepared.
 func inChunks[T any](rows []T, do func([]T) error) error {
 	for len(rows) > 0 {
-		n := min(maxRows, 1<<(bits.Len(uint(len(rows)))-1))
+		n := min(maxRows, len(rows))
+		if n > 8 {
+			n &^= 7
+		}
 		if err := do(rows[:n:n]); err != nil {
 			return err
 		}

@@ -41,7 +41,7 @@ type batch struct {
 func newBatch(db *memdb.MemDB, now time.Time, seen func(muster.NodeUID) time.Time) *batch {
 	txn := db.Txn(true)
 	b := &batch{
-		txn: txn, view: View{txn}, seen: seen, tag: randomTag(),
+		txn: txn, view: View{txn: txn}, seen: seen, tag: randomTag(),
 		nodes:     map[muster.NodeUID]*muster.Node{},
 		instances: map[muster.InstanceID]*muster.Instance{}, gone: map[muster.InstanceID]bool{},
 		goneNodes:  map[muster.NodeUID]bool{},
@@ -50,6 +50,7 @@ func newBatch(db *memdb.MemDB, now time.Time, seen func(muster.NodeUID) time.Tim
 		nudges: map[muster.NodeUID]Nudge{},
 	}
 	b.meta = b.view.meta().clone()
+	b.view.now = b.meta
 	b.from = b.meta.head.Revision
 	if now.After(b.meta.at) {
 		b.meta.at = now
@@ -91,8 +92,13 @@ func (b *batch) run(actor string, mutation Mutation) (err error) {
 	for _, s := range w.steps {
 		b.apply(actor, s)
 	}
-	b.insert(tableMeta, b.meta.clone())
 	return nil
+}
+
+// finish makes the batch visible, its revision with it.
+func (b *batch) finish() {
+	b.insert(tableMeta, b.meta)
+	b.txn.Commit()
 }
 
 func (b *batch) insert(table string, object any) {

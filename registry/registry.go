@@ -206,7 +206,7 @@ func (r *Registry) install(s *muster.State, at time.Time) error {
 		m.sequences = map[string]int64{}
 	}
 	b := &batch{txn: db.Txn(true), meta: m}
-	b.view = View{b.txn}
+	b.view = View{txn: b.txn}
 	uses := map[muster.NodeUID]*use{}
 	for _, n := range s.Nodes {
 		b.insert(tableNode, n)
@@ -268,7 +268,7 @@ func (r *Registry) newestAt(ctx context.Context, s *muster.State) (time.Time, er
 }
 
 // View returns a snapshot of the present state.
-func (r *Registry) View() View { return View{r.commits.db.Load().Txn(false)} }
+func (r *Registry) View() View { return View{txn: r.commits.db.Load().Txn(false)} }
 
 // Ready reports whether mutations are taken, and why not.
 func (r *Registry) Ready() error {

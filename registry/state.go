@@ -41,7 +41,10 @@ type use struct {
 // View reads one consistent state: a snapshot, or inside the committer the
 // batch so far. It must not be kept beyond the call that it was given to,
 // except by those that made a snapshot.
-type View struct{ txn *memdb.Txn }
+type View struct {
+	txn *memdb.Txn
+	now *meta // of the batch so far; nil in a snapshot, which has it as a row
+}
 
 func (v View) one(table, index string, args ...any) any {
 	object, err := v.txn.First(table, index, args...)
@@ -81,7 +84,12 @@ func drain[T any](it memdb.ResultIterator, yield func(T) bool) {
 	}
 }
 
-func (v View) meta() *meta { return v.one(tableMeta, byID).(*meta) }
+func (v View) meta() *meta {
+	if v.now != nil {
+		return v.now
+	}
+	return v.one(tableMeta, byID).(*meta)
+}
 
 // Head is the newest revision of the view.
 func (v View) Head() muster.Position { return v.meta().head }

@@ -2,6 +2,7 @@ package registry
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/muster-cloud/muster"
@@ -24,11 +25,14 @@ func (r *Registry) ClusterHealth() *muster.ClusterHealth {
 		Conditions: r.conditions(v), Brake: v.brake(),
 	}
 	bad := nodes[muster.Unhealthy] + instances[muster.Failed] + instances[muster.Lost] + instances[muster.Unknown]
-	if bad > 0 || len(h.Conditions) > 0 {
+	if bad > 0 || slices.ContainsFunc(h.Conditions, needsALook) {
 		h.Status = muster.ClusterDegraded
 	}
 	return h
 }
+
+// needsALook: that the server has just started is told, and is nothing to mend.
+func needsALook(c *muster.Condition) bool { return c.Name != muster.StartupGrace }
 
 func tally[S ~string](order []S, counts map[S]int) []*muster.StatusCount {
 	out := []*muster.StatusCount{}

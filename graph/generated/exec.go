@@ -3587,7 +3587,7 @@ type ImageEdge {
 
 "How the cluster is, in a word."
 enum HealthStatus {
-  "Every node beats, no instance failed, and no condition holds."
+  "Every node beats, no instance failed, and no condition holds but STARTUP_GRACE."
   HEALTHY
   "Something needs a look."
   DEGRADED

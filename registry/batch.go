@@ -21,13 +21,10 @@ type batch struct {
 	from int64
 	tag  string
 
-	nodes       map[muster.NodeUID]*muster.Node
-	goneNodes   map[muster.NodeUID]bool
-	instances   map[muster.InstanceID]*muster.Instance
-	gone        map[muster.InstanceID]bool
-	conditions  map[muster.ConditionName]*muster.Condition
-	images      map[string]*muster.Image
-	goneImages  map[string]bool
+	nodes       touched[muster.NodeUID, *muster.Node]
+	instances   touched[muster.InstanceID, *muster.Instance]
+	conditions  touched[muster.ConditionName, *muster.Condition]
+	images      touched[string, *muster.Image]
 	requests    []*muster.Request
 	changes     []*muster.Change
 	nudges      map[muster.NodeUID]Nudge
@@ -41,13 +38,7 @@ type batch struct {
 func newBatch(db *memdb.MemDB, now time.Time, seen func(muster.NodeUID) time.Time) *batch {
 	txn := db.Txn(true)
 	b := &batch{
-		txn: txn, view: View{txn: txn}, seen: seen, tag: randomTag(),
-		nodes:     map[muster.NodeUID]*muster.Node{},
-		instances: map[muster.InstanceID]*muster.Instance{}, gone: map[muster.InstanceID]bool{},
-		goneNodes:  map[muster.NodeUID]bool{},
-		conditions: map[muster.ConditionName]*muster.Condition{},
-		images:     map[string]*muster.Image{}, goneImages: map[string]bool{},
-		nudges: map[muster.NodeUID]Nudge{},
+		txn: txn, view: View{txn: txn}, seen: seen, tag: randomTag(), nudges: map[muster.NodeUID]Nudge{},
 	}
 	b.meta = b.view.meta().clone()
 	b.view.now = b.meta
@@ -159,8 +150,7 @@ func (b *batch) applyNode(actor string, s step) {
 	if s.deleted {
 		c.Node, c.Status = n, string(n.Status)
 		b.delete(tableNode, n)
-		delete(b.nodes, n.UID)
-		b.goneNodes[n.UID] = true
+		b.nodes.drop(n.UID)
 		return
 	}
 	n.Revision = c.Revision
@@ -172,7 +162,7 @@ func (b *batch) applyNode(actor string, s step) {
 	}
 	c.Node, c.Status = n, string(n.Status)
 	b.insert(tableNode, n)
-	b.nodes[n.UID] = n
+	b.nodes.put(n.UID, n)
 	b.frees = true
 }
 
@@ -185,7 +175,7 @@ func (b *batch) applyCondition(actor string, s step) {
 	o.Revision = c.Revision
 	c.Condition, c.Status = o, string(o.Status)
 	b.insert(tableCondition, o)
-	b.conditions[o.Name] = o
+	b.conditions.put(o.Name, o)
 }
 
 func (b *batch) applyImage(actor string, s step) {
@@ -198,13 +188,11 @@ func (b *batch) applyImage(actor string, s step) {
 	c.Image = i
 	if s.deleted {
 		b.delete(tableImage, i)
-		delete(b.images, i.Name)
-		b.goneImages[i.Name] = true
+		b.images.drop(i.Name)
 		return
 	}
 	b.insert(tableImage, i)
-	b.images[i.Name] = i
-	delete(b.goneImages, i.Name)
+	b.images.put(i.Name, i)
 	b.frees = true // those that wait for it
 }
 
@@ -220,8 +208,7 @@ func (b *batch) applyInstance(actor string, s step) {
 	if s.deleted {
 		b.account(before, nil)
 		b.delete(tableInstance, i)
-		delete(b.instances, i.ID)
-		b.gone[i.ID] = true
+		b.instances.drop(i.ID)
 		return
 	}
 	i.Revision = c.Revision
@@ -235,7 +222,7 @@ func (b *batch) applyInstance(actor string, s step) {
 	}
 	b.account(before, i)
 	b.insert(tableInstance, i)
-	b.instances[i.ID] = i
+	b.instances.put(i.ID, i)
 }
 
 // account keeps the nodes' use in step with their instances.
@@ -284,27 +271,10 @@ func (b *batch) rows() (*muster.Batch, error) {
 	out := &muster.Batch{
 		Epoch: b.meta.epoch, Term: b.meta.term, From: b.from, To: b.meta.head.Revision, Tag: b.tag,
 		Requests: b.requests, Changes: b.changes,
-	}
-	for _, n := range b.nodes {
-		out.Nodes = append(out.Nodes, n)
-	}
-	for _, i := range b.instances {
-		out.Instances = append(out.Instances, i)
-	}
-	for _, o := range b.conditions {
-		out.Conditions = append(out.Conditions, o)
-	}
-	for _, i := range b.images {
-		out.Images = append(out.Images, i)
-	}
-	for name := range b.goneImages {
-		out.DeletedImages = append(out.DeletedImages, name)
-	}
-	for uid := range b.goneNodes {
-		out.DeletedNodes = append(out.DeletedNodes, uid)
-	}
-	for id := range b.gone {
-		out.DeletedInstances = append(out.DeletedInstances, id)
+		Nodes: b.nodes.rows(), DeletedNodes: b.nodes.gone(),
+		Instances: b.instances.rows(), DeletedInstances: b.instances.gone(),
+		Conditions: b.conditions.rows(),
+		Images:     b.images.rows(), DeletedImages: b.images.gone(),
 	}
 	if b.sequenced {
 		out.Sequences = map[string]int64{muster.InstanceSequence: b.meta.sequences[muster.InstanceSequence]}

@@ -348,7 +348,7 @@ func (r *Registry) announce(b *batch) {
 	if len(b.changes) > 0 {
 		r.Hub.Publish(b.changes)
 	}
-	for uid := range b.goneNodes {
+	for uid := range b.nodes.dropped {
 		r.beats.forget(uid)
 	}
 	v := r.View()

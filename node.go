@@ -169,6 +169,23 @@ type Beat struct {
 	// ReportSequence is that of the newest report of this incarnation that has been
 	// applied; 0: none since the server started or the node registered.
 	ReportSequence int64
+	// Peers is the tag of the node's peers.
+	Peers string
+}
+
+// Peers is the cluster's networks as a node has to know them.
+type Peers struct {
+	Tag     string // different when anything of this is
+	Network string // of all instances of the cluster
+	Subnet  string // of the node's own instances
+	Nodes   []*Peer
+}
+
+// Peer is where the instances of another node are reached.
+type Peer struct {
+	ID     NodeID
+	Addr   string
+	Subnet string
 }
 
 // Assignments is what the registry wants of a node, in full at DesiredRevision.

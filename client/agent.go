@@ -49,6 +49,17 @@ func (c *Client) Assignments(ctx context.Context, uid muster.NodeUID, incarnatio
 	})
 }
 
+// Peers returns the other nodes and the networks of their instances.
+func (c *Client) Peers(ctx context.Context, uid muster.NodeUID, incarnation int64) (*muster.Peers, error) {
+	return once(ctx, c, func(ctx context.Context, api graphql.Client) (*muster.Peers, error) {
+		answer, err := operations.ReadPeers(ctx, api, string(uid), incarnation)
+		if err != nil {
+			return nil, err
+		}
+		return answer.Peers, nil
+	})
+}
+
 // ReportInstances reports a node's whole inventory. It returns which of the
 // reported machines the registry knows to be terminated.
 func (c *Client) ReportInstances(ctx context.Context, input muster.ReportInstancesInput) (remove []string, err error) {

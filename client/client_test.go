@@ -135,6 +135,7 @@ func TestClient_RepeatsOnlyWhatIsSafe(t *testing.T) {
 			return err
 		}, 1},
 		"assignments": {func(ctx context.Context, c *client.Client) error { _, err := c.Assignments(ctx, "u", 1); return err }, 1},
+		"peers":       {func(ctx context.Context, c *client.Client) error { _, err := c.Peers(ctx, "u", 1); return err }, 1},
 		"registration": {func(ctx context.Context, c *client.Client) error {
 			_, err := c.RegisterNode(ctx, muster.RegisterNodeInput{})
 			return err
@@ -259,7 +260,8 @@ func TestClient_GoesThroughAllPages(t *testing.T) {
 func TestClient_ReadsTheAgentsAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		answers := map[string]string{
-			"Heartbeat": `{"data":{"heartbeat":{"nextBeatIn":"10s","epoch":"e","desiredRevision":7,"reportSequence":3}}}`,
+			"Heartbeat": `{"data":{"heartbeat":{"nextBeatIn":"10s","epoch":"e","desiredRevision":7,"reportSequence":3,"peers":"p"}}}`,
+			"ReadPeers": `{"data":{"peers":{"tag":"p","network":"10.213.0.0/16","subnet":"10.213.1.0/24","nodes":[{"id":"b","addr":"192.0.2.8","subnet":"10.213.2.0/24"}]}}}`,
 			"ReadAssignments": `{"data":{"assignments":{"epoch":"e","desiredRevision":7,"subnet":"10.213.1.0/24","instances":[
 				{"id":"i-1","generation":2,"machine":"c-i-1-2","desired":"RUNNING","ended":true,"cpuLimit":25,"memLimitMb":128,"env":{"A":"b"},"command":["x"]}]}}}`,
 			"ReportInstances": `{"data":{"reportInstances":{"remove":["c-i-9-1"],"revision":9}}}`,
@@ -268,7 +270,15 @@ func TestClient_ReadsTheAgentsAnswers(t *testing.T) {
 		server := &scripted{t: t, answer: func(_ int, r request) (int, string) { return 200, answers[r.OperationName] }}
 		api := serve(t, server, client.Options{})
 		beat, err := api.Heartbeat(t.Context(), muster.HeartbeatInput{UID: "n-1", Incarnation: 1})
-		if diff := cmp.Diff(&muster.Beat{NextBeatIn: 10 * time.Second, Epoch: "e", DesiredRevision: 7, ReportSequence: 3}, beat); diff != "" || err != nil {
+		if diff := cmp.Diff(&muster.Beat{NextBeatIn: 10 * time.Second, Epoch: "e", DesiredRevision: 7, ReportSequence: 3, Peers: "p"}, beat); diff != "" || err != nil {
+			t.Error(diff, err)
+		}
+		peers, err := api.Peers(t.Context(), "n-1", 1)
+		wantPeers := &muster.Peers{
+			Tag: "p", Network: "10.213.0.0/16", Subnet: "10.213.1.0/24",
+			Nodes: []*muster.Peer{{ID: "b", Addr: "192.0.2.8", Subnet: "10.213.2.0/24"}},
+		}
+		if diff := cmp.Diff(wantPeers, peers); diff != "" || err != nil {
 			t.Error(diff, err)
 		}
 		wanted, err := api.Assignments(t.Context(), "n-1", 1)
@@ -287,7 +297,7 @@ func TestClient_ReadsTheAgentsAnswers(t *testing.T) {
 		if err != nil || registered.Node.UID != "n-1" || registered.Server.HeartbeatInterval != 10*time.Second {
 			t.Errorf("%+v, %v", registered, err)
 		}
-		input, _ := server.asked[2].Variables["input"].(map[string]any)
+		input, _ := server.asked[3].Variables["input"].(map[string]any)
 		if list, ok := input["instances"].([]any); !ok || len(list) != 0 {
 			t.Errorf("an empty inventory went out as %v", input["instances"])
 		}

@@ -23,6 +23,10 @@ func (r *queryResolver) Assignments(_ context.Context, uid string, incarnation i
 	return r.registry.Assignments(muster.NodeUID(uid), incarnation)
 }
 
+func (r *queryResolver) Peers(_ context.Context, uid string, incarnation int64) (*muster.Peers, error) {
+	return r.registry.Peers(muster.NodeUID(uid), incarnation)
+}
+
 func (r *mutationResolver) RegisterNode(ctx context.Context, input muster.RegisterNodeInput) (*generated.RegisterNodePayload, error) {
 	out, err := r.registry.RegisterNode(ctx, input)
 	if err != nil {

@@ -143,16 +143,19 @@ func (b *batch) change(actor string, s step, kind muster.ChangeKind, objectID st
 func (b *batch) applyNode(actor string, s step) {
 	n := s.node
 	c := b.change(actor, s, muster.KindNode, string(n.UID))
-	if before := b.view.NodeByUID(n.UID); before != nil {
+	before := b.view.NodeByUID(n.UID)
+	if before != nil {
 		c.PreviousRevision, c.PreviousStatus = before.Revision, string(before.Status)
 		c.Previous = &muster.Facets{Labels: before.Labels, Role: before.Role, Schedulable: before.Schedulable}
 	}
+	b.meta.peers -= peerSum(before)
 	if s.deleted {
 		c.Node, c.Status = n, string(n.Status)
 		b.delete(tableNode, n)
 		b.nodes.drop(n.UID)
 		return
 	}
+	b.meta.peers += peerSum(n)
 	n.Revision = c.Revision
 	if n.StatusSince.IsZero() || c.PreviousStatus != string(n.Status) {
 		n.StatusSince = b.meta.at

@@ -110,12 +110,9 @@ func (b *beats) seen(uid muster.NodeUID) time.Time { return b.copyOf(uid).at }
 // reads memory only. UNKNOWN_NODE: register again; SUPERSEDED: stop.
 func (r *Registry) Heartbeat(_ context.Context, in muster.HeartbeatInput) (*muster.Beat, error) {
 	v := r.View()
-	n := v.NodeByUID(in.UID)
-	if n == nil || !n.Live() || in.Incarnation > n.Incarnation {
-		return nil, unknownNode(in.UID)
-	}
-	if in.Incarnation < n.Incarnation {
-		return nil, superseded(n)
+	n, err := v.agentsNode(in.UID, in.Incarnation)
+	if err != nil {
+		return nil, err
 	}
 	r.beats.stamp(n.UID, time.Now())
 	if in.SentAt != nil {
@@ -128,7 +125,7 @@ func (r *Registry) Heartbeat(_ context.Context, in muster.HeartbeatInput) (*must
 		r.wakeSweeper()
 	}
 	u := v.use(n.UID)
-	beat := &muster.Beat{NextBeatIn: r.opts.Liveness.Interval, Epoch: v.meta().epoch, DesiredRevision: u.desiredRevision}
+	beat := &muster.Beat{NextBeatIn: r.opts.Liveness.Interval, Epoch: v.meta().epoch, DesiredRevision: u.desiredRevision, Peers: r.peersTag(v)}
 	if u.reportIncarnation == in.Incarnation {
 		beat.ReportSequence = u.reportSequence
 	}

@@ -56,12 +56,9 @@ func (r *Registry) DesiredRevision(n *muster.Node) int64 { return r.View().use(n
 // Assignments returns what the registry wants of a node, in full.
 func (r *Registry) Assignments(uid muster.NodeUID, incarnation int64) (*muster.Assignments, error) {
 	v := r.View()
-	n := v.NodeByUID(uid)
-	switch {
-	case n == nil || !n.Live() || incarnation > n.Incarnation:
-		return nil, unknownNode(uid)
-	case incarnation < n.Incarnation:
-		return nil, superseded(n)
+	n, err := v.agentsNode(uid, incarnation)
+	if err != nil {
+		return nil, err
 	}
 	a := &muster.Assignments{Epoch: v.meta().epoch, DesiredRevision: v.use(uid).desiredRevision, Subnet: n.Subnet, Instances: []*muster.Assignment{}}
 	for i := range v.InstancesOn(uid) {

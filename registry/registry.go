@@ -210,6 +210,7 @@ func (r *Registry) install(s *muster.State, at time.Time) error {
 	uses := map[muster.NodeUID]*use{}
 	for _, n := range s.Nodes {
 		b.insert(tableNode, n)
+		m.peers += peerSum(n)
 		uses[n.UID] = &use{uid: n.UID}
 	}
 	for _, i := range s.Instances {

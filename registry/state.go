@@ -20,6 +20,7 @@ type meta struct {
 	head       muster.Position
 	at         time.Time // of the newest change; never goes back
 	sequences  map[string]int64
+	peers      uint64 // the sum of the live nodes' peerSum
 }
 
 func (m *meta) clone() *meta {

@@ -1442,6 +1442,15 @@ type ReadClusterHealthResponse struct {
 // GetClusterHealth returns ReadClusterHealthResponse.ClusterHealth, and is useful for accessing the field via an interface.
 func (v *ReadClusterHealthResponse) GetClusterHealth() *ClusterHealth { return v.ClusterHealth }
 
+// ReadPeersResponse is returned by ReadPeers on success.
+type ReadPeersResponse struct {
+	// For agents: the other nodes and the networks of their instances, to route to them.
+	Peers *muster.Peers `json:"peers"`
+}
+
+// GetPeers returns ReadPeersResponse.Peers, and is useful for accessing the field via an interface.
+func (v *ReadPeersResponse) GetPeers() *muster.Peers { return v.Peers }
+
 // ReadServerInfoResponse is returned by ReadServerInfo on success.
 type ReadServerInfoResponse struct {
 	// What this server is and where its history stands.
@@ -2522,6 +2531,18 @@ func (v *__ReadAssignmentsInput) GetUid() string { return v.Uid }
 // GetIncarnation returns __ReadAssignmentsInput.Incarnation, and is useful for accessing the field via an interface.
 func (v *__ReadAssignmentsInput) GetIncarnation() int64 { return v.Incarnation }
 
+// __ReadPeersInput is used internally by genqlient
+type __ReadPeersInput struct {
+	Uid         string `json:"uid"`
+	Incarnation int64  `json:"incarnation"`
+}
+
+// GetUid returns __ReadPeersInput.Uid, and is useful for accessing the field via an interface.
+func (v *__ReadPeersInput) GetUid() string { return v.Uid }
+
+// GetIncarnation returns __ReadPeersInput.Incarnation, and is useful for accessing the field via an interface.
+func (v *__ReadPeersInput) GetIncarnation() int64 { return v.Incarnation }
+
 // __RegisterNodeInput is used internally by genqlient
 type __RegisterNodeInput struct {
 	Input muster.RegisterNodeInput `json:"input"`
@@ -3097,6 +3118,7 @@ mutation Heartbeat ($input: HeartbeatInput!) {
 		epoch
 		desiredRevision
 		reportSequence
+		peers
 	}
 }
 `
@@ -4263,6 +4285,49 @@ func ReadClusterHealth(
 	}
 
 	data_ = &ReadClusterHealthResponse{}
+	resp_ := &graphql.Response{Data: data_}
+
+	err_ = client_.MakeRequest(
+		ctx_,
+		req_,
+		resp_,
+	)
+
+	return data_, err_
+}
+
+// The query executed by ReadPeers.
+const ReadPeers_Operation = `
+query ReadPeers ($uid: ID!, $incarnation: Int64!) {
+	peers(uid: $uid, incarnation: $incarnation) {
+		tag
+		network
+		subnet
+		nodes {
+			id
+			addr
+			subnet
+		}
+	}
+}
+`
+
+func ReadPeers(
+	ctx_ context.Context,
+	client_ graphql.Client,
+	uid string,
+	incarnation int64,
+) (data_ *ReadPeersResponse, err_ error) {
+	req_ := &graphql.Request{
+		OpName: "ReadPeers",
+		Query:  ReadPeers_Operation,
+		Variables: &__ReadPeersInput{
+			Uid:         uid,
+			Incarnation: incarnation,
+		},
+	}
+
+	data_ = &ReadPeersResponse{}
 	resp_ := &graphql.Response{Data: data_}
 
 	err_ = client_.MakeRequest(

@@ -61,10 +61,11 @@ func UnmarshalBeat(b []byte, beat *muster.Beat) error {
 		Epoch           string          `json:"epoch"`
 		DesiredRevision int64           `json:"desiredRevision"`
 		ReportSequence  int64           `json:"reportSequence"`
+		Peers           string          `json:"peers"`
 	}
 	if err := json.Unmarshal(b, &in); err != nil {
 		return fmt.Errorf("the answer to a heartbeat: %w", err)
 	}
-	beat.Epoch, beat.DesiredRevision, beat.ReportSequence = in.Epoch, in.DesiredRevision, in.ReportSequence
+	beat.Epoch, beat.DesiredRevision, beat.ReportSequence, beat.Peers = in.Epoch, in.DesiredRevision, in.ReportSequence, in.Peers
 	return UnmarshalDuration(in.NextBeatIn, &beat.NextBeatIn)
 }

@@ -190,6 +190,7 @@ type ComplexityRoot struct {
 		DesiredRevision func(childComplexity int) int
 		Epoch           func(childComplexity int) int
 		NextBeatIn      func(childComplexity int) int
+		Peers           func(childComplexity int) int
 		ReportSequence  func(childComplexity int) int
 	}
 
@@ -398,6 +399,19 @@ type ComplexityRoot struct {
 		StartCursor     func(childComplexity int) int
 	}
 
+	Peer struct {
+		Addr   func(childComplexity int) int
+		ID     func(childComplexity int) int
+		Subnet func(childComplexity int) int
+	}
+
+	Peers struct {
+		Network func(childComplexity int) int
+		Nodes   func(childComplexity int) int
+		Subnet  func(childComplexity int) int
+		Tag     func(childComplexity int) int
+	}
+
 	Query struct {
 		Assignments   func(childComplexity int, uid string, incarnation int64) int
 		Changes       func(childComplexity int, since *muster.Cursor, objectID *string, first *int) int
@@ -409,6 +423,7 @@ type ComplexityRoot struct {
 		Instances     func(childComplexity int, filter *muster.InstanceFilter, first *int, after *string) int
 		Node          func(childComplexity int, id string) int
 		Nodes         func(childComplexity int, filter *muster.NodeFilter, first *int, after *string) int
+		Peers         func(childComplexity int, uid string, incarnation int64) int
 		ServerInfo    func(childComplexity int) int
 	}
 
@@ -559,6 +574,7 @@ type QueryResolver interface {
 	Changes(ctx context.Context, since *muster.Cursor, objectID *string, first *int) (*muster.ChangeConnection, error)
 	ServerInfo(ctx context.Context) (*muster.ServerInfo, error)
 	Assignments(ctx context.Context, uid string, incarnation int64) (*muster.Assignments, error)
+	Peers(ctx context.Context, uid string, incarnation int64) (*muster.Peers, error)
 }
 type SubscriptionResolver interface {
 	HealthChanges(ctx context.Context, since *muster.Cursor, initial *bool, filter *muster.HealthFilter) (<-chan *muster.Event, error)
@@ -1162,6 +1178,12 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.HeartbeatPayload.NextBeatIn(childComplexity), true
+	case "HeartbeatPayload.peers":
+		if e.ComplexityRoot.HeartbeatPayload.Peers == nil {
+			break
+		}
+
+		return e.ComplexityRoot.HeartbeatPayload.Peers(childComplexity), true
 	case "HeartbeatPayload.reportSequence":
 		if e.ComplexityRoot.HeartbeatPayload.ReportSequence == nil {
 			break
@@ -2186,6 +2208,50 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 
 		return e.ComplexityRoot.PageInfo.StartCursor(childComplexity), true
 
+	case "Peer.addr":
+		if e.ComplexityRoot.Peer.Addr == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Peer.Addr(childComplexity), true
+	case "Peer.id":
+		if e.ComplexityRoot.Peer.ID == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Peer.ID(childComplexity), true
+	case "Peer.subnet":
+		if e.ComplexityRoot.Peer.Subnet == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Peer.Subnet(childComplexity), true
+
+	case "Peers.network":
+		if e.ComplexityRoot.Peers.Network == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Peers.Network(childComplexity), true
+	case "Peers.nodes":
+		if e.ComplexityRoot.Peers.Nodes == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Peers.Nodes(childComplexity), true
+	case "Peers.subnet":
+		if e.ComplexityRoot.Peers.Subnet == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Peers.Subnet(childComplexity), true
+	case "Peers.tag":
+		if e.ComplexityRoot.Peers.Tag == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Peers.Tag(childComplexity), true
+
 	case "Query.assignments":
 		if e.ComplexityRoot.Query.Assignments == nil {
 			break
@@ -2287,6 +2353,17 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Query.Nodes(childComplexity, args["filter"].(*muster.NodeFilter), args["first"].(*int), args["after"].(*string)), true
+	case "Query.peers":
+		if e.ComplexityRoot.Query.Peers == nil {
+			break
+		}
+
+		args, err := ec.field_Query_peers_args(ctx, rawArgs)
+		if err != nil {
+			return 0, false
+		}
+
+		return e.ComplexityRoot.Query.Peers(childComplexity, args["uid"].(string), args["incarnation"].(int64)), true
 	case "Query.serverInfo":
 		if e.ComplexityRoot.Query.ServerInfo == nil {
 			break
@@ -2874,6 +2951,13 @@ type Query {
     "The agent's incarnation, as it registered."
     incarnation: Int64!
   ): Assignments @auth(requires: AGENT)
+  "For agents: the other nodes and the networks of their instances, to route to them."
+  peers(
+    "The node's uid."
+    uid: ID!
+    "The agent's incarnation, as it registered."
+    incarnation: Int64!
+  ): Peers @auth(requires: AGENT)
 }
 
 "Everything that changes something."
@@ -3802,6 +3886,8 @@ type HeartbeatPayload {
   desiredRevision: Int64!
   "The sequence of the newest report that was applied; different from the one taken last: report again. 0 since the server started or the node registered."
   reportSequence: Int64!
+  "The tag of the node's peers; different from that of the peers fetched last: fetch."
+  peers: String!
 }
 
 "All that is on a node."
@@ -3922,6 +4008,28 @@ type Assignments {
   subnet: String!
   "Every instance that the node should have or remove."
   instances: [Assignment!]!
+}
+
+"The cluster's networks as a node has to know them."
+type Peers {
+  "Different when anything of this is; the same after a restart of the server."
+  tag: String!
+  "The network of all instances of the cluster."
+  network: String!
+  "The network of the node's own instances."
+  subnet: String!
+  "The other nodes in the registry, in order of their id."
+  nodes: [Peer!]!
+}
+
+"Where the instances of another node are reached."
+type Peer {
+  "The node."
+  id: ID!
+  "The address of the node."
+  addr: String!
+  "The network of its instances."
+  subnet: String!
 }
 
 "What the registry wants of one instance."
@@ -4505,6 +4613,8 @@ func (ec *executionContext) childFields_HeartbeatPayload(ctx context.Context, fi
 		return ec.fieldContext_HeartbeatPayload_desiredRevision(ctx, field)
 	case "reportSequence":
 		return ec.fieldContext_HeartbeatPayload_reportSequence(ctx, field)
+	case "peers":
+		return ec.fieldContext_HeartbeatPayload_peers(ctx, field)
 	}
 	return nil, fmt.Errorf("no field named %q was found under type HeartbeatPayload", field.Name)
 }
@@ -4873,6 +4983,32 @@ func (ec *executionContext) childFields_PageInfo(ctx context.Context, field grap
 		return ec.fieldContext_PageInfo_endCursor(ctx, field)
 	}
 	return nil, fmt.Errorf("no field named %q was found under type PageInfo", field.Name)
+}
+
+func (ec *executionContext) childFields_Peer(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+	switch field.Name {
+	case "id":
+		return ec.fieldContext_Peer_id(ctx, field)
+	case "addr":
+		return ec.fieldContext_Peer_addr(ctx, field)
+	case "subnet":
+		return ec.fieldContext_Peer_subnet(ctx, field)
+	}
+	return nil, fmt.Errorf("no field named %q was found under type Peer", field.Name)
+}
+
+func (ec *executionContext) childFields_Peers(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+	switch field.Name {
+	case "tag":
+		return ec.fieldContext_Peers_tag(ctx, field)
+	case "network":
+		return ec.fieldContext_Peers_network(ctx, field)
+	case "subnet":
+		return ec.fieldContext_Peers_subnet(ctx, field)
+	case "nodes":
+		return ec.fieldContext_Peers_nodes(ctx, field)
+	}
+	return nil, fmt.Errorf("no field named %q was found under type Peers", field.Name)
 }
 
 func (ec *executionContext) childFields_RegisterNodePayload(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
@@ -5666,6 +5802,28 @@ func (ec *executionContext) field_Query_nodes_args(ctx context.Context, rawArgs 
 		return nil, err
 	}
 	args["after"] = arg2
+	return args, nil
+}
+
+func (ec *executionContext) field_Query_peers_args(ctx context.Context, rawArgs map[string]any) (map[string]any, error) {
+	var err error
+	args := map[string]any{}
+	arg0, err := graphql.ProcessArgField(ctx, rawArgs, "uid",
+		func(ctx context.Context, v any) (string, error) {
+			return ec.unmarshalNID2string(ctx, v)
+		})
+	if err != nil {
+		return nil, err
+	}
+	args["uid"] = arg0
+	arg1, err := graphql.ProcessArgField(ctx, rawArgs, "incarnation",
+		func(ctx context.Context, v any) (int64, error) {
+			return ec.unmarshalNInt642int64(ctx, v)
+		})
+	if err != nil {
+		return nil, err
+	}
+	args["incarnation"] = arg1
 	return args, nil
 }
 
@@ -8233,6 +8391,29 @@ func (ec *executionContext) _HeartbeatPayload_reportSequence(ctx context.Context
 }
 func (ec *executionContext) fieldContext_HeartbeatPayload_reportSequence(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
 	return graphql.NewScalarFieldContext("HeartbeatPayload", field, false, false, "Int64")
+}
+
+func (ec *executionContext) _HeartbeatPayload_peers(ctx context.Context, field graphql.CollectedField, obj *muster.Beat) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_HeartbeatPayload_peers(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Peers, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_HeartbeatPayload_peers(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("HeartbeatPayload", field, false, false, "String")
 }
 
 func (ec *executionContext) _Image_name(ctx context.Context, field graphql.CollectedField, obj *muster.Image) (ret graphql.Marshaler) {
@@ -12641,6 +12822,176 @@ func (ec *executionContext) fieldContext_PageInfo_endCursor(_ context.Context, f
 	return graphql.NewScalarFieldContext("PageInfo", field, false, false, "String")
 }
 
+func (ec *executionContext) _Peer_id(ctx context.Context, field graphql.CollectedField, obj *muster.Peer) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Peer_id(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.ID, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v muster.NodeID) graphql.Marshaler {
+			return ec.marshalNID2githubᚗcomᚋmusterᚑcloudᚋmusterᚐNodeID(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Peer_id(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Peer", field, false, false, "ID")
+}
+
+func (ec *executionContext) _Peer_addr(ctx context.Context, field graphql.CollectedField, obj *muster.Peer) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Peer_addr(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Addr, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Peer_addr(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Peer", field, false, false, "String")
+}
+
+func (ec *executionContext) _Peer_subnet(ctx context.Context, field graphql.CollectedField, obj *muster.Peer) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Peer_subnet(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Subnet, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Peer_subnet(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Peer", field, false, false, "String")
+}
+
+func (ec *executionContext) _Peers_tag(ctx context.Context, field graphql.CollectedField, obj *muster.Peers) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Peers_tag(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Tag, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Peers_tag(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Peers", field, false, false, "String")
+}
+
+func (ec *executionContext) _Peers_network(ctx context.Context, field graphql.CollectedField, obj *muster.Peers) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Peers_network(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Network, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Peers_network(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Peers", field, false, false, "String")
+}
+
+func (ec *executionContext) _Peers_subnet(ctx context.Context, field graphql.CollectedField, obj *muster.Peers) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Peers_subnet(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Subnet, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Peers_subnet(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Peers", field, false, false, "String")
+}
+
+func (ec *executionContext) _Peers_nodes(ctx context.Context, field graphql.CollectedField, obj *muster.Peers) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Peers_nodes(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Nodes, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v []*muster.Peer) graphql.Marshaler {
+			return ec.marshalNPeer2ᚕᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐPeerᚄ(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Peers_nodes(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "Peers",
+		Field:      field,
+		IsMethod:   false,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_Peer(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
 func (ec *executionContext) _Query_node(ctx context.Context, field graphql.CollectedField) (ret graphql.Marshaler) {
 	return graphql.ResolveField(
 		ctx,
@@ -13281,6 +13632,68 @@ func (ec *executionContext) fieldContext_Query_assignments(ctx context.Context, 
 	}()
 	ctx = graphql.WithFieldContext(ctx, fc)
 	if fc.Args, err = ec.field_Query_assignments_args(ctx, field.ArgumentMap(ec.Variables)); err != nil {
+		ec.Error(ctx, err)
+		return fc, err
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _Query_peers(ctx context.Context, field graphql.CollectedField) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Query_peers(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			fc := graphql.GetFieldContext(ctx)
+			return ec.Resolvers.Query().Peers(ctx, fc.Args["uid"].(string), fc.Args["incarnation"].(int64))
+		},
+		func(ctx context.Context, next graphql.Resolver) graphql.Resolver {
+			directive0 := next
+
+			directive1 := func(ctx context.Context) (any, error) {
+				requires, err := ec.unmarshalNRole2githubᚗcomᚋmusterᚑcloudᚋmusterᚐRole(ctx, "AGENT")
+				if err != nil {
+					var zeroVal *muster.Peers
+					return zeroVal, err
+				}
+				if ec.Directives.Auth == nil {
+					var zeroVal *muster.Peers
+					return zeroVal, errors.New("directive auth is not implemented")
+				}
+				return ec.Directives.Auth(ctx, nil, directive0, requires)
+			}
+
+			next = directive1
+			return next
+		},
+		func(ctx context.Context, selections ast.SelectionSet, v *muster.Peers) graphql.Marshaler {
+			return ec.marshalOPeers2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐPeers(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Query_peers(ctx context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "Query",
+		Field:      field,
+		IsMethod:   true,
+		IsResolver: true,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_Peers(ctx, field)
+		},
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			err = ec.Recover(ctx, r)
+			ec.Error(ctx, err)
+		}
+	}()
+	ctx = graphql.WithFieldContext(ctx, fc)
+	if fc.Args, err = ec.field_Query_peers_args(ctx, field.ArgumentMap(ec.Variables)); err != nil {
 		ec.Error(ctx, err)
 		return fc, err
 	}
@@ -18407,6 +18820,11 @@ func (ec *executionContext) _HeartbeatPayload(ctx context.Context, sel ast.Selec
 			if out.Values[i] == graphql.Null {
 				out.Invalids++
 			}
+		case "peers":
+			out.Values[i] = ec._HeartbeatPayload_peers(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
 		default:
 			panic("unknown field " + strconv.Quote(field.Name))
 		}
@@ -19754,6 +20172,97 @@ func (ec *executionContext) _PageInfo(ctx context.Context, sel ast.SelectionSet,
 	return out
 }
 
+var peerImplementors = []string{"Peer"}
+
+func (ec *executionContext) _Peer(ctx context.Context, sel ast.SelectionSet, obj *muster.Peer) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, peerImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("Peer")
+		case "id":
+			out.Values[i] = ec._Peer_id(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "addr":
+			out.Values[i] = ec._Peer_addr(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "subnet":
+			out.Values[i] = ec._Peer_subnet(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
+var peersImplementors = []string{"Peers"}
+
+func (ec *executionContext) _Peers(ctx context.Context, sel ast.SelectionSet, obj *muster.Peers) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, peersImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("Peers")
+		case "tag":
+			out.Values[i] = ec._Peers_tag(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "network":
+			out.Values[i] = ec._Peers_network(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "subnet":
+			out.Values[i] = ec._Peers_subnet(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "nodes":
+			out.Values[i] = ec._Peers_nodes(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
 var queryImplementors = []string{"Query"}
 
 func (ec *executionContext) _Query(ctx context.Context, sel ast.SelectionSet) graphql.Marshaler {
@@ -19838,6 +20347,12 @@ func (ec *executionContext) _Query(ctx context.Context, sel ast.SelectionSet) gr
 				true, false,
 				func(ctx context.Context) graphql.Marshaler {
 					return ec._Query_assignments(ctx, field)
+				})
+		case "peers":
+			out.ResolveRootConcurrently(innerCtx, ec.OperationContext, i,
+				true, false,
+				func(ctx context.Context) graphql.Marshaler {
+					return ec._Query_peers(ctx, field)
 				})
 		case "__type":
 			out.Values[i] = ec.OperationContext.RootResolverMiddleware(innerCtx, func(ctx context.Context) (res graphql.Marshaler) {
@@ -21450,6 +21965,30 @@ func (ec *executionContext) marshalNPageInfo2ᚖgithubᚗcomᚋmusterᚑcloudᚋ
 	return ec._PageInfo(ctx, sel, v)
 }
 
+func (ec *executionContext) marshalNPeer2ᚕᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐPeerᚄ(ctx context.Context, sel ast.SelectionSet, v []*muster.Peer) graphql.Marshaler {
+	ret := graphql.MarshalSliceConcurrently(ctx, len(v), 0, false, func(ctx context.Context, i int) graphql.Marshaler {
+		fc := graphql.GetFieldContext(ctx)
+		fc.Result = &v[i]
+		return ec.marshalNPeer2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐPeer(ctx, sel, v[i])
+	})
+
+	for _, e := range ret {
+		if e == graphql.Null {
+			return graphql.Null
+		}
+	}
+
+	return ret
+}
+
+func (ec *executionContext) marshalNPeer2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐPeer(ctx context.Context, sel ast.SelectionSet, v *muster.Peer) graphql.Marshaler {
+	if v == nil {
+		graphql.AddInvalidNullError(ctx, "Peer!")
+		return graphql.Null
+	}
+	return ec._Peer(ctx, sel, v)
+}
+
 func (ec *executionContext) unmarshalNRegisterNodeInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚐRegisterNodeInput(ctx context.Context, v any) (muster.RegisterNodeInput, error) {
 	res, err := ec.unmarshalInputRegisterNodeInput(ctx, v)
 	return res, graphql.ErrorOnPath(ctx, err)
@@ -22395,6 +22934,13 @@ func (ec *executionContext) marshalONodeStatus2ᚕgithubᚗcomᚋmusterᚑcloud�
 	}
 
 	return ret
+}
+
+func (ec *executionContext) marshalOPeers2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐPeers(ctx context.Context, sel ast.SelectionSet, v *muster.Peers) graphql.Marshaler {
+	if v == nil {
+		return graphql.Null
+	}
+	return ec._Peers(ctx, sel, v)
 }
 
 func (ec *executionContext) marshalORegisterNodePayload2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐRegisterNodePayload(ctx context.Context, sel ast.SelectionSet, v *RegisterNodePayload) graphql.Marshaler {

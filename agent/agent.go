@@ -14,6 +14,7 @@ import (
 
 	"github.com/muster-cloud/muster"
 	"github.com/muster-cloud/muster/agent/driver"
+	"github.com/muster-cloud/muster/agent/failpoint"
 )
 
 // DefaultListen is where an agent takes nudges by default.
@@ -42,6 +43,7 @@ type Options struct {
 	Parallel      int             // launches, stops and removals at once; default 4
 	Interval      time.Duration   // between beats until the registry says; default 10 s
 	Ready         func(net.Addr)  // called once nudges are taken, with the address; default none
+	Reached       failpoint.Hook  // told each step of what is done with a machine, for tests; default none
 	Random        func() float64  // from 0 to 1, what beats and pauses vary by; safe for concurrent use; default math/rand/v2's
 	Logger        *slog.Logger    // default none
 
@@ -194,12 +196,12 @@ func (a *Agent) begin(ctx context.Context, file *identityFile) error {
 }
 
 // toRevive selects the machines that the host's restart ended, the last one or
-// an earlier one that they have not been started again after. What had ended
-// before it stays as it ended.
+// an earlier one that they have not been started again after, and those whose launch was
+// cut off. What had ended before stays as it ended.
 func toRevive(machines []driver.Status, before []string, restarted bool) []string {
 	var revive []string
 	for _, m := range machines {
-		cut := restarted && m.Reason == reasonRestarted || slices.Contains(before, m.Spec.Machine)
+		cut := m.Cut || restarted && m.Reason == reasonRestarted || slices.Contains(before, m.Spec.Machine)
 		if m.State == driver.Exited && cut {
 			revive = append(revive, m.Spec.Machine)
 		}

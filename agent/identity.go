@@ -23,8 +23,8 @@ type identity struct {
 	Epoch       string         `json:"epoch"`      // the history that it was last in
 	Incarnation int64          `json:"incarnation"`
 	BootID      string         `json:"bootId"`
-	// Revive are the machines that a restart of the host ended and that have not
-	// been started again yet.
+	// Revive are the machines that a restart of the host ended, or whose launch was cut
+	// off, and that have not been started again yet.
 	Revive []string `json:"revive,omitempty"`
 }
 

@@ -182,7 +182,9 @@ func (a *Agent) work(ctx, working context.Context, slots chan struct{}, disk str
 		return
 	}
 	began := time.Now()
+	a.o.Reached.Reached(s.verb.chosen(), s.machine)
 	err := a.do(ctx, working, s)
+	a.o.Reached.Reached(s.verb.done(), s.machine)
 	<-slots
 	switch {
 	case err == nil:
@@ -211,26 +213,28 @@ func (a *Agent) do(ctx, working context.Context, s step) error {
 	case launch:
 		launchCtx, cancel := context.WithTimeout(working, launchLimit)
 		defer cancel()
+		var status driver.Status
 		spec, err := specOf(s)
 		if err == nil {
-			_, err = a.o.Driver.Launch(launchCtx, spec)
+			status, err = a.o.Driver.Launch(launchCtx, spec)
 		}
-		return a.launched(working, s.machine, err)
+		return a.launched(working, s.machine, status.Cut, err)
 	case relaunch:
 		launchCtx, cancel := context.WithTimeout(working, launchLimit)
 		defer cancel()
 		again, ok := a.o.Driver.(Relauncher)
+		var status driver.Status
 		err := errors.New("the host was restarted: start the instance again")
 		if ok {
-			_, err = again.Relaunch(launchCtx, s.machine)
+			status, err = again.Relaunch(launchCtx, s.machine)
 		}
-		return a.launched(working, s.machine, err)
+		return a.launched(working, s.machine, status.Cut, err)
 	}
 	return nil
 }
 
-// launched notes the outcome of a launch.
-func (a *Agent) launched(working context.Context, machine string, err error) error {
+// launched notes the outcome of a launch. One that was cut off is tried again.
+func (a *Agent) launched(working context.Context, machine string, cut bool, err error) error {
 	if err != nil && working.Err() != nil {
 		return err // abandoned at the agent's end: the next one sees what is there
 	}
@@ -241,8 +245,11 @@ func (a *Agent) launched(working context.Context, machine string, err error) err
 	}
 	revived := a.state.revive[machine]
 	delete(a.state.revive, machine)
+	if cut && err == nil {
+		a.state.revive[machine] = true
+	}
 	a.mu.Unlock()
-	if revived {
+	if revived != cut {
 		a.saveRevive()
 	}
 	return nil

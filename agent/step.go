@@ -7,6 +7,7 @@ import (
 
 	"github.com/muster-cloud/muster"
 	"github.com/muster-cloud/muster/agent/driver"
+	"github.com/muster-cloud/muster/agent/failpoint"
 )
 
 // verb is what an agent can do about a machine.
@@ -19,6 +20,10 @@ const (
 	stop     verb = "stop"
 	remove   verb = "remove"
 )
+
+// chosen and done are the failpoints before and after.
+func (v verb) chosen() failpoint.Step { return failpoint.Step(v + ":chosen") }
+func (v verb) done() failpoint.Step   { return failpoint.Step(v + ":done") }
 
 // step is one thing to do about one machine.
 type step struct {
@@ -73,7 +78,7 @@ func places(desired *muster.Assignments, machines []driver.Status) map[string]*p
 type marks struct {
 	failed map[string]string // a launch could not be tried
 	remove map[string]bool   // named by the registry as terminated
-	revive map[string]bool   // ended by a restart of the host
+	revive map[string]bool   // ended by a restart of the host, or cut off in their launch
 }
 
 // over reports whether the registry named a machine of a disk as terminated.
@@ -129,6 +134,8 @@ func (p *place) run(k marks) (verb, string) {
 		return nothing, ""
 	case newest == nil || newest.Spec.Generation < p.wanted.Generation:
 		return launch, p.wanted.Machine
+	case newest.State == driver.Running && p.machines[0].State == driver.Exited:
+		return remove, p.machines[0].Spec.Machine // its successor's launch was cut off before it could do that
 	case newest.State == driver.Exited && k.revive[newest.Spec.Machine] && p.revives(*newest):
 		return relaunch, p.wanted.Machine
 	}
@@ -136,7 +143,7 @@ func (p *place) run(k marks) (verb, string) {
 }
 
 // revives reports whether a machine is to run again, should a restart of the
-// host have ended it.
+// host have ended it or its launch have been cut off.
 func (p *place) revives(m driver.Status) bool {
 	w := p.wanted
 	return w != nil && w.Machine == m.Spec.Machine && w.Desired == muster.WantRunning && !w.Ended

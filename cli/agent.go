@@ -15,6 +15,7 @@ import (
 
 	"github.com/muster-cloud/muster"
 	"github.com/muster-cloud/muster/agent"
+	"github.com/muster-cloud/muster/agent/failpoint"
 	"github.com/muster-cloud/muster/agent/nspawn"
 	"github.com/muster-cloud/muster/archive"
 	"github.com/muster-cloud/muster/client"
@@ -31,7 +32,7 @@ type agentFlags struct {
 	advertisePort, cpus, memory                   int
 	labels                                        map[string]string
 	images                                        archive.Limits
-	imageKeep                                     time.Duration
+	imageKeep, grace                              time.Duration
 }
 
 func (a *app) agentCommand() *cobra.Command {
@@ -75,6 +76,7 @@ func nodeFlags(f *pflag.FlagSet, flags *agentFlags) {
 	f.IntVar(&flags.memory, "memory", 0, "`MIB` of memory for instances; 0: this machine's less a tenth")
 	f.StringToStringVar(&flags.labels, "label", nil, "labels `KEY=VALUE` of this node, separated by commas")
 	launcherFlags(f, flags)
+	f.DurationVar(&flags.grace, "stop-grace", 10*time.Second, "how long an instance that is stopped has before it is killed")
 	f.DurationVar(&flags.imageKeep, "image-keep", 24*time.Hour, "how long an image of the server's that nothing uses is kept here")
 }
 
@@ -106,6 +108,7 @@ func (f *agentFlags) run(ctx context.Context, api *client.Client, log *slog.Logg
 			Driver: machines, Registry: api, Images: f.puller(api, log), StateDir: f.stateDir, ID: muster.NodeID(f.id),
 			Listen: f.listen, Advertise: f.advertise, AdvertisePort: f.advertisePort, CPUs: f.cpus, MemoryMB: f.memory,
 			Role: muster.NodeRole(strings.ToUpper(f.role)), Labels: f.labels, Version: version, Ready: ready, Logger: log,
+			Grace: f.grace, Reached: failpoint.FromEnvironment(),
 		})
 		if err != nil {
 			return err

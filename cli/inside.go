@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/muster-cloud/muster/agent/failpoint"
 	"github.com/muster-cloud/muster/agent/nspawn"
 )
 
@@ -19,7 +20,7 @@ func (a *app) shimCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "shim", Hidden: true, DisableFlagParsing: true,
 		RunE: func(_ *cobra.Command, args []string) error {
-			if status := nspawn.Shim(args); status != 0 {
+			if status := nspawn.Shim(args, failpoint.FromEnvironment()); status != 0 {
 				return exitStatus(status)
 			}
 			return nil

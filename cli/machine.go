@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 
+	"github.com/muster-cloud/muster/agent/failpoint"
 	"github.com/muster-cloud/muster/agent/image"
 	"github.com/muster-cloud/muster/agent/nspawn"
 	"github.com/muster-cloud/muster/client"
@@ -11,7 +12,10 @@ import (
 
 // machines returns the driver of an agent's instances.
 func (f *agentFlags) machines(log *slog.Logger) *nspawn.Driver {
-	return nspawn.New(nspawn.Options{StateDir: f.stateDir, CgroupPrefix: f.cgroupPrefix, Launcher: nspawn.Launcher(f.launcher), Logger: log})
+	return nspawn.New(nspawn.Options{
+		StateDir: f.stateDir, CgroupPrefix: f.cgroupPrefix, Launcher: nspawn.Launcher(f.launcher), Logger: log,
+		Reached: failpoint.FromEnvironment(), Environ: failpoint.Environ(),
+	})
 }
 
 // puller gets images from the server into where the driver looks for them.

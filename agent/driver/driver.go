@@ -57,6 +57,7 @@ type Status struct {
 	Ended    time.Time `json:"ended"`
 }
 
+	Cut      bool      `json:"cut"`      // its launch was cut off, such as by the end of the agent, and may be tried again
 // OutputLimit is how much of a console's end a Status carries, in bytes.
 const OutputLimit = 4096
 

@@ -12,14 +12,9 @@ import (
 	"time"
 
 	"github.com/muster-cloud/muster/agent/driver"
+	"github.com/muster-cloud/muster/agent/failpoint"
 	"github.com/muster-cloud/muster/agent/image"
 	"github.com/muster-cloud/muster/agent/nspawn/cgroup"
-)
-
-// Names with these prefixes are not machines yet, or no more: a crash can leave them.
-const (
-	making = ".new-"
-	gone   = ".gone-"
 )
 
 // claim puts a machine down when neither it nor a live one of its disk is there. It returns
@@ -79,6 +74,9 @@ func (d *Driver) put(m machine, r record, fresh bool) (*os.File, error) {
 		if err := os.RemoveAll(r.Disk); err != nil {
 			return nil, err
 		}
+		if err := markUnowned(r.Disk); err != nil {
+			return nil, err
+		}
 	}
 	tmp := machine{state: m.state, name: making + m.name}
 	if err := os.RemoveAll(tmp.dir()); err != nil {
@@ -92,9 +90,11 @@ func (d *Driver) put(m machine, r record, fresh bool) (*os.File, error) {
 	if err := os.Chmod(r.Disk+"/upper", 0o755); err != nil { // it is the machine's /
 		return nil, err
 	}
+	m.at(failpoint.LaunchDisk)
 	if err := tmp.write("machine.json", r); err != nil {
 		return nil, err
 	}
+	m.at(failpoint.LaunchRecord)
 	lock, err := m.tryLock()
 	if err != nil {
 		return nil, err
@@ -102,9 +102,12 @@ func (d *Driver) put(m machine, r record, fresh bool) (*os.File, error) {
 	if lock == nil {
 		return nil, fmt.Errorf("%w: %s is being removed", driver.ErrExists, m.name)
 	}
+	m.at(failpoint.LaunchLock)
 	if err := os.Rename(tmp.dir(), m.dir()); err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
+	m.at(failpoint.LaunchPutDown)
+	_ = markOwned(r.Disk) // a mark that stays is seen to belong to a machine's disk
 	return lock, nil
 }
 
@@ -120,7 +123,10 @@ func (d *Driver) forget(m machine, r record, lock *os.File) error {
 	if err != nil {
 		return errors.Join(err, lock.Close())
 	}
-	return errors.Join(os.Remove(m.lockPath()), lock.Close())
+	m.at(failpoint.RemoveDeleted)
+	err = os.Remove(m.lockPath())
+	m.at(failpoint.RemoveUnlocked)
+	return errors.Join(err, lock.Close())
 }
 
 // discardLocked moves a machine's files out of the way and returns what is to be removed.
@@ -138,6 +144,7 @@ func (d *Driver) discardLocked(m machine, r record) (trash []string, err error) 
 			direct{opts: d.opts}.clear(r)
 		}
 	}
+	m.at(failpoint.RemoveShared)
 	paths := []string{m.dir()}
 	if r.Disk != "" && !slices.ContainsFunc(others, func(s driver.Status) bool { return s.Spec.Disk == r.Spec.Disk }) {
 		paths = []string{r.Disk, m.dir()} // the directory last: until then the machine is listed
@@ -149,32 +156,17 @@ func (d *Driver) discardLocked(m machine, r record) (trash []string, err error) 
 			return trash, err
 		}
 		trash = append(trash, to)
+		if path == m.dir() {
+			m.at(failpoint.RemoveDirectory)
+		} else {
+			m.at(failpoint.RemoveDisk)
+		}
 	}
 	return trash, nil
 }
 
-// sweepLocked removes, once, what a crash left of machines that were being put down or removed.
-func (d *Driver) sweepLocked() error {
-	if d.swept {
-		return nil
-	}
-	for _, pattern := range []string{"machines/" + making, "machines/" + gone, "disks/" + gone} {
-		paths, err := filepath.Glob(filepath.Join(d.opts.StateDir, pattern+"*"))
-		if err != nil {
-			return err
-		}
-		for _, path := range paths {
-			if err := os.RemoveAll(path); err != nil {
-				return err
-			}
-		}
-	}
-	d.swept = true
-	return nil
-}
-
 func (d *Driver) machine(name string) machine {
-	return machine{state: d.opts.StateDir, name: name}
+	return machine{state: d.opts.StateDir, name: name, reached: d.opts.Reached}
 }
 
 // names returns the machines that are put down.

@@ -81,7 +81,7 @@ func (l direct) start(_ context.Context, m machine, _ record, to handover) (*os.
 	defer log.Close()
 	cmd := exec.Command(self, "shim", to.verb, m.dir())
 	cmd.Dir = "/"
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "LANG=C.UTF-8"}
+	cmd.Env = l.opts.environ()
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = to.lock, to.ready, log
 	// Cloneflags, not Unshareflags: those would make the copied mounts private, and what the host unmounts
 	// would stay mounted in here. The supervisor makes them slaves itself.

@@ -8,8 +8,12 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/muster-cloud/muster/agent/failpoint"
 	"github.com/muster-cloud/muster/agent/network"
 )
+
+// maxCuts is how often a launch is begun that is cut off each time.
+const maxCuts = 3
 
 // What reasons begin with, or are.
 const (
@@ -24,6 +28,7 @@ type result struct {
 	ready   bool                // systemd-nspawn had set the machine up
 	failure string              // why it could not start, when something else than systemd-nspawn says so
 	reason  string              // why it ended, when something else than its status says so
+	cut     bool                // the launch was cut off
 }
 
 // judge puts an ending into words.
@@ -61,17 +66,25 @@ func (m machine) judge(res result, oom bool) ending {
 // of it but files. Whoever calls it has the lock.
 func (m machine) finish(r record, res result) error {
 	killed := r.Group.Kill()
+	m.at(failpoint.EndKilled)
 	_ = m.bound() // a payload that has no console has nothing to cut
-	written := m.setEnding(m.judge(res, r.Group.OutOfMemory()))
+	e := m.judge(res, r.Group.OutOfMemory())
+	e.Cut = res.cut && r.Cuts+1 < maxCuts
+	written := m.setEnding(e)
+	m.at(failpoint.EndNoted)
 	return errors.Join(killed, written, m.release(r))
 }
 
 // release removes what a machine has outside of the state directory. It is complete and idempotent.
 func (m machine) release(r record) error {
-	errs := []error{m.unmount(), r.removeGroup()}
+	unmounted := m.unmount()
+	m.at(failpoint.EndMount)
+	errs := []error{unmounted, r.removeGroup()}
+	m.at(failpoint.EndGroup)
 	if r.Spec.Addr != "" {
 		errs = append(errs, network.New(m.state).Delete(m.name))
 	}
+	m.at(failpoint.EndNetwork)
 	return errors.Join(errs...)
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/muster-cloud/muster/agent/driver"
+	"github.com/muster-cloud/muster/agent/failpoint"
 	"github.com/muster-cloud/muster/agent/image"
 )
 
@@ -35,10 +36,12 @@ func (d *Driver) Launch(ctx context.Context, spec driver.Spec) (driver.Status, e
 	if err := d.run(ctx, m, lock); err != nil {
 		return driver.Status{}, errors.Join(err, d.destroy(context.WithoutCancel(ctx), m))
 	}
+	m.at(failpoint.LaunchTold)
 	if predecessor != nil {
 		if err := d.succeed(predecessor.Spec.Machine); err != nil { // it can still be removed
 			d.opts.Logger.Error("a machine outlives its successor", "machine", predecessor.Spec.Machine, "err", err)
 		}
+		m.at(failpoint.LaunchSucceeded)
 	}
 	status, _, err := observe(m)
 	return status, err
@@ -104,10 +107,12 @@ func (d *Driver) start(ctx context.Context, m machine, lock *os.File) (*os.File,
 			return nil, err
 		}
 	}
+	m.at(failpoint.LaunchNetwork)
 	launcher := d.launcher(ctx)
 	if err := launcher.prepare(r); err != nil {
 		return nil, fmt.Errorf("cgroup of %s: %w", m.name, err)
 	}
+	m.at(failpoint.LaunchGroups)
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -121,6 +126,7 @@ func (d *Driver) start(ctx context.Context, m machine, lock *os.File) (*os.File,
 		return nil, errors.Join(err, ready.Close())
 	}
 	d.own(m, child)
+	m.at(failpoint.LaunchSupervisor)
 	return ready, nil
 }
 

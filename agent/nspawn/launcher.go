@@ -86,6 +86,11 @@ func (l Launcher) validate() error {
 	return muster.Errorf(muster.Invalid, "%.80q is no launcher; it is auto, systemd or direct", string(l))
 }
 
+// environ returns the environment of a supervisor.
+func (o Options) environ() []string {
+	return append([]string{"PATH=" + os.Getenv("PATH"), "LANG=C.UTF-8"}, o.Environ...)
+}
+
 // self returns the binary that has the command `shim`.
 func (o Options) self() (string, error) {
 	if o.Self != "" {

@@ -13,6 +13,9 @@ import (
 // List returns the machines, sorted by name. One that has lost its supervisor is adopted by a new
 // one when its payload still runs, else it is Exited from then on.
 func (d *Driver) List(ctx context.Context) ([]driver.Status, error) {
+	if err := d.sweep(); err != nil { // it is no harm but to the disk's space
+		d.opts.Logger.Error("what a crash left cannot be removed", "err", err)
+	}
 	all, lost, err := d.statuses()
 	if err != nil || len(lost) == 0 {
 		return all, err
@@ -103,7 +106,7 @@ func observe(m machine) (s driver.Status, lost bool, err error) {
 		e = ending{Reason: "ended, but how is damaged: " + err.Error()}
 	}
 	s.State, s.PID, s.ExitCode = driver.Exited, 0, e.Code
-	s.Reason, s.OOM, s.Ended = e.Reason, e.OOM, e.Ended
+	s.Reason, s.OOM, s.Cut, s.Ended = e.Reason, e.OOM, e.Cut, e.Ended
 	s.Output, err = m.output()
 	return s, false, err
 }
@@ -136,7 +139,7 @@ func (d *Driver) recover(ctx context.Context, m machine) error {
 	case boot != r.HostBoot:
 		res.reason = hostRestarted
 	case !p.Running:
-		res.failure = "its launch was interrupted"
+		res.cut, res.failure = true, "its launch was interrupted"
 		if log, _ := os.ReadFile(m.path("supervisor.log")); len(log) > 0 { // none: it had nothing to say
 			res.failure += ": " + lastLine(string(log))
 		}

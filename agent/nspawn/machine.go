@@ -14,13 +14,18 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/muster-cloud/muster/agent/driver"
+	"github.com/muster-cloud/muster/agent/failpoint"
 	"github.com/muster-cloud/muster/agent/nspawn/cgroup"
 )
 
 // machine is a machine's place in the state directory.
 type machine struct {
 	state, name string
+	reached     failpoint.Hook
 }
+
+// at tells that a step has been taken.
+func (m machine) at(step failpoint.Step) { m.reached.Reached(step, m.name) }
 
 func (m machine) dir() string          { return filepath.Join(m.state, "machines", m.name) }
 func (m machine) path(n string) string { return filepath.Join(m.dir(), n) }
@@ -46,6 +51,7 @@ type record struct {
 	Limits       cgroup.Limits `json:"limits"`
 	StartTimeout time.Duration `json:"startTimeout"`
 	HostBoot     string        `json:"hostBoot"` // the kernel's boot id
+	Cuts         int           `json:"cuts"`     // how often in a row its launch was cut off before this one
 }
 
 // progress is what the supervisor writes down while the machine lives.
@@ -63,6 +69,7 @@ type ending struct {
 	Code   *int      `json:"code"`
 	Reason string    `json:"reason"`
 	OOM    bool      `json:"oom"`
+	Cut    bool      `json:"cut"` // the launch was cut off, and may be tried again
 	Ended  time.Time `json:"ended"`
 }
 

@@ -21,7 +21,7 @@ import (
 // test binary is the supervisors' too.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "shim" {
-		os.Exit(nspawn.Shim(os.Args[2:]))
+		os.Exit(nspawn.Shim(os.Args[2:], nil))
 	}
 	if len(os.Args) > 1 && os.Args[1] == "agent" {
 		os.Exit(agent(os.Args[2], os.Args[3], os.Args[4]))

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/muster-cloud/muster"
+	"github.com/muster-cloud/muster/agent/failpoint"
 	"github.com/muster-cloud/muster/agent/image"
 	"github.com/muster-cloud/muster/agent/network"
 )
@@ -26,6 +27,9 @@ type Options struct {
 	Parallel     int           // how many launches work at a time; default 2 a core
 	StartTimeout time.Duration // until a payload has to run; default 30 s, for a booted image 2 min
 	Logger       *slog.Logger  // default: none
+
+	Reached failpoint.Hook // told each step of what is done with a machine, for tests; default: none
+	Environ []string       // of the supervisors, beside PATH and LANG; default: none
 }
 
 // Driver runs machines with systemd-nspawn. It implements driver.Driver, driver.Images, driver.Logs and driver.Stats.

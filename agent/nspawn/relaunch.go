@@ -8,6 +8,7 @@ import (
 	"os"
 
 	"github.com/muster-cloud/muster/agent/driver"
+	"github.com/muster-cloud/muster/agent/failpoint"
 	"github.com/muster-cloud/muster/agent/image"
 )
 
@@ -40,7 +41,7 @@ func (d *Driver) Relaunch(ctx context.Context, name string) (driver.Status, erro
 		return driver.Status{}, err
 	}
 	defer leave()
-	lock, err := d.renew(ctx, m, status.Spec, img)
+	lock, err := d.renew(ctx, m, status, img)
 	if err != nil {
 		return driver.Status{}, fmt.Errorf("state of %s: %w", name, err)
 	}
@@ -52,10 +53,13 @@ func (d *Driver) Relaunch(ctx context.Context, name string) (driver.Status, erro
 }
 
 // renew puts a machine that has ended down again. Until its ending is removed, last, it is as it was.
-func (d *Driver) renew(ctx context.Context, m machine, spec driver.Spec, img image.Image) (*os.File, error) {
-	r, err := d.plan(ctx, spec, img)
+func (d *Driver) renew(ctx context.Context, m machine, status driver.Status, img image.Image) (*os.File, error) {
+	r, err := d.plan(ctx, status.Spec, img)
 	if err != nil {
 		return nil, err
+	}
+	if before, err := m.record(); err == nil && status.Cut {
+		r.Cuts = before.Cuts + 1
 	}
 	lock, err := m.tryLock()
 	if err != nil {
@@ -65,6 +69,7 @@ func (d *Driver) renew(ctx context.Context, m machine, spec driver.Spec, img ima
 		return nil, fmt.Errorf("%w: somebody works on %s", driver.ErrExists, m.name)
 	}
 	err = m.write("machine.json", r)
+	m.at(failpoint.RelaunchRecord)
 	for _, file := range []string{"state.json", "stopping", "exit.json"} {
 		if err != nil {
 			break
@@ -76,6 +81,7 @@ func (d *Driver) renew(ctx context.Context, m machine, spec driver.Spec, img ima
 	if err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
+	m.at(failpoint.RelaunchRenewed)
 	return lock, nil
 }
 

@@ -9,6 +9,8 @@ import (
 
 	"github.com/coreos/go-systemd/v22/daemon"
 	"golang.org/x/sys/unix"
+
+	"github.com/muster-cloud/muster/agent/failpoint"
 )
 
 // ignoredRemedy is what to do on a host whose systemd takes limits and does not set them.
@@ -39,6 +41,7 @@ func (s *supervisor) limit(leader int) error {
 	if err := s.record.enforce(); err != nil {
 		return err
 	}
+	s.at(failpoint.SuperviseLimited)
 	has, err := s.record.Group.Has(leader)
 	if err != nil {
 		return err
@@ -48,7 +51,9 @@ func (s *supervisor) limit(leader int) error {
 		return fmt.Errorf("process %d is outside of its cgroup: no limit binds", leader)
 	}
 	s.progress.Leader = process{PID: leader, Start: now.Start} // without a start when it has ended already
-	return s.setProgress(s.progress)
+	err = s.setProgress(s.progress)
+	s.at(failpoint.SuperviseLeader)
+	return err
 }
 
 // enforce sets the limits that are not set yet and reads all of them back.
@@ -95,12 +100,15 @@ func (s *supervisor) settle() error {
 	if err := s.setProgress(s.progress); err != nil {
 		return err
 	}
+	s.at(failpoint.SuperviseRunning)
 	_, _ = daemon.SdNotify(false, daemon.SdNotifyReady) // the unit, where it is one, has started
 	_, err := s.ready.WriteString("R")
 	if errors.Is(err, unix.EPIPE) { // the agent has ended: the next one finds the machine
 		err = nil
 	}
-	return errors.Join(err, s.ready.Close())
+	err = errors.Join(err, s.ready.Close())
+	s.at(failpoint.SuperviseTold)
+	return err
 }
 
 // executed returns the leader's child once that no longer is systemd-nspawn itself.

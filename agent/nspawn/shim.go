@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/muster-cloud/muster/agent/failpoint"
 )
 
 // The supervisor's verbs, and the descriptors that it inherits: the standard ones, since those are all that systemd gives a unit.
@@ -39,20 +41,21 @@ type supervisor struct {
 }
 
 // Shim is the hidden command `muster shim VERB DIR`: the supervisor of one machine. It returns the
-// exit status. It expects the machine's lock as standard input and a pipe to the agent as standard output.
-func Shim(args []string) int {
+// exit status. It expects the machine's lock as standard input and a pipe to the agent as standard output. The hook, nil for
+// none, is told the supervisor's steps.
+func Shim(args []string, reached failpoint.Hook) int {
 	if len(args) != 2 || !slices.Contains([]string{verbRun, verbUnit, verbAdopt}, args[0]) {
 		fmt.Fprintln(os.Stderr, "shim is for the agent's own use")
 		return 2
 	}
-	if err := shim(args[0], args[1]); err != nil {
+	if err := shim(args[0], args[1], reached); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	return 0
 }
 
-func shim(verb, dir string) error {
+func shim(verb, dir string, reached failpoint.Hook) error {
 	if verb == verbUnit {
 		return separate(dir)
 	}
@@ -61,6 +64,7 @@ func shim(verb, dir string) error {
 		return err
 	}
 	s := &supervisor{machine: machineAt(dir), payload: -1, ready: ready}
+	s.reached = reached
 	return s.supervise(verb)
 }
 
@@ -111,9 +115,11 @@ func (s *supervisor) supervise(verb string) (err error) {
 	if s.progress.Supervisor, err = identify(os.Getpid()); err != nil {
 		return err
 	}
+	s.at(failpoint.SuperviseBegun)
 	if err := s.setProgress(s.progress); err != nil {
 		return err
 	}
+	s.at(failpoint.SuperviseNoted)
 	if verb == verbAdopt {
 		err = s.adopt()
 	} else {
@@ -122,7 +128,10 @@ func (s *supervisor) supervise(verb string) (err error) {
 	if err != nil {
 		s.result.failure = err.Error()
 	}
-	return s.finish(s.record, s.result)
+	s.at(failpoint.SuperviseEnded)
+	err = s.finish(s.record, s.result)
+	s.at(failpoint.SuperviseFinished)
+	return err
 }
 
 // run starts systemd-nspawn and stays until it has ended.
@@ -130,6 +139,7 @@ func (s *supervisor) run() error {
 	if err := s.mount(s.record); err != nil {
 		return err
 	}
+	s.at(failpoint.SuperviseMounted)
 	conn, err := net.ListenUnixgram("unixgram", notifySocket())
 	if err != nil {
 		return fmt.Errorf("listen for systemd-nspawn: %w", err)
@@ -137,6 +147,7 @@ func (s *supervisor) run() error {
 	if err := s.start(); err != nil {
 		return errors.Join(err, conn.Close())
 	}
+	s.at(failpoint.SuperviseStarted)
 	return s.await(conn, func() { _ = s.cmd.Wait() }) // its status is read from ProcessState
 }
 

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/muster-cloud/muster/agent/driver"
+	"github.com/muster-cloud/muster/agent/failpoint"
 )
 
 // Stop asks the payload to stop: by SIGTERM, a booted image by its init's signal for power-off. After grace the
@@ -46,21 +47,26 @@ func (d *Driver) stop(ctx context.Context, m machine, grace time.Duration) error
 	if err := m.setStopping(); err != nil {
 		return err
 	}
+	m.at(failpoint.StopNoted)
 	graceful, cancel := context.WithTimeout(ctx, grace)
 	defer cancel()
 	if err := d.ask(graceful, m, r); err == nil {
+		m.at(failpoint.StopAsked)
 		err = d.awaitEnd(graceful, m)
 		if err == nil {
+			m.at(failpoint.StopEnded)
 			return d.recover(ctx, m) // in case the supervisor was killed meanwhile
 		}
 	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	m.at(failpoint.StopLate)
 	lock, err := d.seize(ctx, m, r)
 	if err != nil {
 		return err
 	}
+	m.at(failpoint.StopSeized)
 	if err := lock.Close(); err != nil {
 		return err
 	}
@@ -177,9 +183,11 @@ func (d *Driver) destroy(ctx context.Context, m machine) error {
 	if err != nil {
 		return err
 	}
+	m.at(failpoint.RemoveSeized)
 	if err := errors.Join(r.Group.Kill(), m.release(r)); err != nil {
 		return errors.Join(err, lock.Close())
 	}
+	m.at(failpoint.RemoveReleased)
 	return d.forget(m, r, lock)
 }
 

@@ -142,7 +142,7 @@ func (l units) process(self string, m machine) []systemd.Property {
 	return []systemd.Property{
 		systemd.PropSlice(l.opts.CgroupPrefix + ".slice"),
 		systemd.PropExecStart([]string{self, "shim", verbUnit, dir}, false),
-		property("Environment", []string{"PATH=" + os.Getenv("PATH"), "LANG=C.UTF-8"}),
+		property("Environment", l.opts.environ()),
 	}
 }
 

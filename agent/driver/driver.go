@@ -52,12 +52,12 @@ type Status struct {
 	ExitCode *int      `json:"exitCode"` // of the payload; nil when unknown or killed by a signal
 	Reason   string    `json:"reason"`   // why it ended or could not start: "exited with status 7", "out of memory", …
 	OOM      bool      `json:"oom"`      // the kernel killed for memory in it
+	Cut      bool      `json:"cut"`      // its launch was cut off, such as by the end of the agent, and may be tried again
 	Output   string    `json:"output"`   // once Exited: the end of its console, at most OutputLimit bytes of valid UTF-8
 	Started  time.Time `json:"started"`
 	Ended    time.Time `json:"ended"`
 }
 
-	Cut      bool      `json:"cut"`      // its launch was cut off, such as by the end of the agent, and may be tried again
 // OutputLimit is how much of a console's end a Status carries, in bytes.
 const OutputLimit = 4096
 

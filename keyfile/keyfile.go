@@ -1,0 +1,59 @@
+package keyfile
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/google/renameio/v2"
+
+	"github.com/muster-cloud/muster"
+)
+
+// maxSize bounds what is read, in bytes.
+const maxSize = 1 << 20
+
+// Read returns what is in a file. FORBIDDEN: others than its owner can read it. When it
+// is not there the error is fs.ErrNotExist.
+func Read(path string) ([]byte, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("read a key file: %w", err)
+	}
+	defer func() { _ = file.Close() }()
+	info, err := file.Stat()
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("read a key file: %w", err)
+	case !info.Mode().IsRegular():
+		return nil, muster.Errorf(muster.Invalid, "%s is no file: a key is kept in one", path)
+	case info.Mode().Perm()&0o077 != 0:
+		return nil, muster.Errorf(muster.Forbidden, "%s can be read by others than its owner (mode %04o): run chmod 600 %s, and replace the key if somebody may have read it",
+			path, info.Mode().Perm(), path)
+	case info.Size() > maxSize:
+		return nil, muster.Errorf(muster.Invalid, "%s has %d bytes: that is no key", path, info.Size())
+	}
+	text, err := io.ReadAll(io.LimitReader(file, maxSize))
+	if err != nil {
+		return nil, fmt.Errorf("read a key file: %w", err)
+	}
+	return text, nil
+}
+
+// Write replaces a file, or makes it, and returns once that would survive a power cut.
+// The directory has to be there.
+func Write(path string, text []byte) error {
+	if err := renameio.WriteFile(path, text, 0o600, renameio.IgnoreUmask()); err != nil {
+		return fmt.Errorf("write a key file: %w", err)
+	}
+	dir, err := os.Open(filepath.Dir(path)) // renameio syncs the file, and not the directory
+	if err != nil {
+		return fmt.Errorf("write a key file: %w", err)
+	}
+	defer func() { _ = dir.Close() }()
+	if err := dir.Sync(); err != nil {
+		return fmt.Errorf("write a key file: %w", err)
+	}
+	return nil
+}

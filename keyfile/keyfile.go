@@ -44,7 +44,7 @@ func Read(path string) ([]byte, error) {
 // Write replaces a file, or makes it, and returns once that would survive a power cut.
 // The directory has to be there.
 func Write(path string, text []byte) error {
-	if err := renameio.WriteFile(path, text, 0o600, renameio.IgnoreUmask()); err != nil {
+	if err := renameio.WriteFile(path, text, 0o600, renameio.WithStaticPermissions(0o600)); err != nil {
 		return fmt.Errorf("write a key file: %w", err)
 	}
 	dir, err := os.Open(filepath.Dir(path)) // renameio syncs the file, and not the directory

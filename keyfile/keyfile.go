@@ -44,16 +44,35 @@ func Read(path string) ([]byte, error) {
 // Write replaces a file, or makes it, and returns once that would survive a power cut.
 // The directory has to be there.
 func Write(path string, text []byte) error {
-	if err := renameio.WriteFile(path, text, 0o600, renameio.WithStaticPermissions(0o600)); err != nil {
-		return fmt.Errorf("write a key file: %w", err)
-	}
-	dir, err := os.Open(filepath.Dir(path)) // renameio syncs the file, and not the directory
-	if err != nil {
-		return fmt.Errorf("write a key file: %w", err)
-	}
-	defer func() { _ = dir.Close() }()
-	if err := dir.Sync(); err != nil {
+	if err := write(path, text); err != nil {
 		return fmt.Errorf("write a key file: %w", err)
 	}
 	return nil
+}
+
+func write(path string, text []byte) error {
+	dir := filepath.Dir(path)
+	// Not renameio.WriteFile: it would take over the mode of a file that others can read.
+	file, err := renameio.NewPendingFile(path, renameio.WithTempDir(dir), renameio.WithStaticPermissions(0o600), renameio.WithPermissions(0o600))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = file.Cleanup() }()
+	if _, err := file.Write(text); err != nil {
+		return err
+	}
+	if err := file.CloseAtomicallyReplace(); err != nil {
+		return err
+	}
+	return syncDir(dir)
+}
+
+// syncDir makes a rename last: renameio syncs the file only.
+func syncDir(path string) error {
+	dir, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = dir.Close() }()
+	return dir.Sync()
 }

@@ -72,7 +72,15 @@ func (m machine) finish(r record, res result) error {
 	e.Cut = res.cut && r.Cuts+1 < maxCuts
 	written := m.setEnding(e)
 	m.at(failpoint.EndNoted)
-	return errors.Join(killed, written, m.release(r))
+	return errors.Join(killed, written, m.letGo(r))
+}
+
+// letGo releases what a machine that has ended has outside of the state directory, and notes that.
+func (m machine) letGo(r record) error {
+	if err := m.release(r); err != nil {
+		return err
+	}
+	return m.setReleased()
 }
 
 // release removes what a machine has outside of the state directory. It is complete and idempotent.

@@ -141,5 +141,10 @@ func (d *Driver) succeed(name string) error {
 	if err != nil || lock == nil { // somebody is just removing it
 		return err
 	}
+	if !m.released() { // its supervisor was killed just before
+		if err := m.letGo(r); err != nil {
+			return errors.Join(err, lock.Close())
+		}
+	}
 	return d.forget(m, r, lock)
 }

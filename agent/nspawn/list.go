@@ -77,7 +77,7 @@ func (d *Driver) statuses() (all []driver.Status, lost []string, err error) {
 	return all, lost, nil
 }
 
-// observe reads a machine's status, and whether it has lost its supervisor.
+// observe reads a machine's status, and whether it has lost its supervisor before that was through with it.
 func observe(m machine) (s driver.Status, lost bool, err error) {
 	r, err := m.record()
 	if errors.Is(err, fs.ErrNotExist) {
@@ -108,7 +108,7 @@ func observe(m machine) (s driver.Status, lost bool, err error) {
 	s.State, s.PID, s.ExitCode = driver.Exited, 0, e.Code
 	s.Reason, s.OOM, s.Cut, s.Ended = e.Reason, e.OOM, e.Cut, e.Ended
 	s.Output, err = m.output()
-	return s, false, err
+	return s, !m.released(), err
 }
 
 // recover gives a machine that has lost its supervisor a new one, or finishes it. The caller has its turn.
@@ -118,15 +118,18 @@ func (d *Driver) recover(ctx context.Context, m machine) error {
 		return err
 	}
 	defer lock.Close()
-	if exists(m.path("exit.json")) {
-		return nil
-	}
 	r, err := m.record()
 	if errors.Is(err, fs.ErrNotExist) { // removed meanwhile
 		return os.Remove(m.lockPath())
 	}
 	if err != nil {
 		return err
+	}
+	if exists(m.path("exit.json")) {
+		if m.released() {
+			return nil
+		}
+		return m.letGo(r)
 	}
 	d.reap(m)
 	p, _ := m.progress() // as in observe

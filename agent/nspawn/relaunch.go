@@ -70,7 +70,7 @@ func (d *Driver) renew(ctx context.Context, m machine, status driver.Status, img
 	}
 	err = m.write("machine.json", r)
 	m.at(failpoint.RelaunchRecord)
-	for _, file := range []string{"state.json", "stopping", "exit.json"} {
+	for _, file := range []string{"state.json", "stopping", "released", "exit.json"} {
 		if err != nil {
 			break
 		}
@@ -95,5 +95,5 @@ func (d *Driver) undo(ctx context.Context, m machine, before ending) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(r.Group.Kill(), m.release(r), m.setEnding(before), lock.Close())
+	return errors.Join(r.Group.Kill(), m.setEnding(before), m.letGo(r), lock.Close())
 }

@@ -24,7 +24,9 @@ type cloud struct {
 	server *exec.Cmd
 	agent  *exec.Cmd
 	log    *os.File
-	short  string // the first part of the machines' names
+	short  string   // the first part of the machines' names
+	flags  []string // of the agent, more than all have
+	env    []string // of server and agent, more than the test has
 }
 
 func newCloud(t *testing.T) *cloud {
@@ -49,7 +51,7 @@ func newCloud(t *testing.T) *cloud {
 
 func (c *cloud) startAgent() {
 	c.t.Helper()
-	c.agent = c.begin("agent", "--id", "e2e", "--state-dir", filepath.Join(c.dir, "agent"), "--cpus", "8", "--memory", "8192", "--cgroup-prefix", c.netns)
+	c.agent = c.begin(append([]string{"agent", "--id", "e2e", "--state-dir", filepath.Join(c.dir, "agent"), "--cpus", "8", "--memory", "8192", "--cgroup-prefix", c.netns}, c.flags...)...)
 	c.until("the node is HEALTHY", func() bool {
 		out, err := c.try("node", "list")
 		return err == nil && strings.Contains(out, "HEALTHY")
@@ -64,6 +66,7 @@ func (c *cloud) inside(args ...string) *exec.Cmd {
 func (c *cloud) begin(args ...string) *exec.Cmd {
 	c.t.Helper()
 	process := c.inside(append([]string{"muster"}, args...)...)
+	process.Env = append(os.Environ(), c.env...)
 	process.Stdout, process.Stderr = c.log, c.log
 	if err := process.Start(); err != nil {
 		c.t.Fatal(err)

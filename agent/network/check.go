@@ -11,7 +11,8 @@ import (
 )
 
 // Check refuses a subnet that the node already has a route or an address in:
-// CONFLICT, naming it. Routes of the own bridge don't count, nor do default routes.
+// CONFLICT, naming it. Routes of the own bridge don't count, nor do those of a
+// Router, which removes what is in the way, nor default routes.
 func (n *Network) Check(subnet netip.Prefix) error {
 	subnet = subnet.Masked()
 	own := 0
@@ -26,13 +27,10 @@ func (n *Network) Check(subnet netip.Prefix) error {
 		return fmt.Errorf("list routes: %w", err)
 	}
 	for _, route := range routes {
-		if own != 0 && route.LinkIndex == own || route.Dst == nil {
+		if own != 0 && route.LinkIndex == own || route.Protocol == Protocol {
 			continue
 		}
-		addr, ok := netip.AddrFromSlice(route.Dst.IP)
-		bits, _ := route.Dst.Mask.Size()
-		// A VPN that takes all traffic spells the default route as two halves.
-		if dst := netip.PrefixFrom(addr.Unmap(), bits); ok && bits > 1 && dst.Overlaps(subnet) {
+		if dst, ok := destination(route); ok && dst.Overlaps(subnet) {
 			return muster.Errorf(muster.Conflict,
 				"the network %s of this node's instances overlaps its route %s: give the cluster another one with --instance-network, or remove the route",
 				subnet, describe(dst, route))

@@ -4,6 +4,10 @@
 // Everything is ready before the payload starts, and the machine cannot change
 // it. All of it is in the network namespace that the calling process runs in;
 // nothing outside is touched but the names in /run/netns. Deleting is complete
-// and idempotent. The package does NOT translate addresses or publish ports: a
-// machine reaches the node, the other machines of it, and what has a route back.
+// and idempotent.
+//
+// A Router connects the node's machines with those of other nodes, by a route of the main table for each node that is
+// in a network of this one's, marked with Protocol; and with everything else, by masquerading in a table of nftables
+// of its own. It touches nobody else's routes and rules. It does NOT pass packets through a firewall that
+// drops what is forwarded, route to nodes behind routers, or publish ports.
 package network

@@ -25,8 +25,9 @@ const (
 // Network is the bridge of one agent and what hangs on it. Its methods are safe
 // for concurrent use.
 type Network struct {
-	key string
-	mu  sync.Mutex // one change of the bridge at a time
+	key    string
+	mu     sync.Mutex  // one change of the bridge at a time
+	hidden *masquerade // nil: nothing is masqueraded, or it is not known yet
 }
 
 // New returns the network of a key, such as the state directory's path: the names of
@@ -95,7 +96,8 @@ func (n *Network) bridge(addr netip.Prefix) (netlink.Link, error) {
 	}
 	name := n.Bridge()
 	link, err := netlink.LinkByName(name)
-	if isNotFound(err) {
+	made := isNotFound(err)
+	if made {
 		if err = netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: name}}); err == nil {
 			link, err = netlink.LinkByName(name)
 		}
@@ -108,6 +110,9 @@ func (n *Network) bridge(addr netip.Prefix) (netlink.Link, error) {
 	}
 	if err := netlink.LinkSetUp(link); err != nil {
 		return nil, fmt.Errorf("set bridge %s up: %w", name, err)
+	}
+	if n.hidden != nil && made {
+		_ = n.setTable() // a Router says why not, and tries again: machines are good without
 	}
 	return link, forward()
 }
@@ -141,7 +146,8 @@ func (n *Network) remove(machine string) error {
 	return errors.Join(append(errs, deleteNamespace(machine))...)
 }
 
-// Clear removes the bridge; one that is not there, or that a machine hangs on, is no error.
+// Clear removes the bridge and what is masqueraded for it; one that is not there, or that
+// a machine hangs on, is no error.
 func (n *Network) Clear() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -164,7 +170,7 @@ func (n *Network) Clear() error {
 	if err := netlink.LinkDel(bridge); err != nil && !errors.Is(err, unix.ENODEV) {
 		return fmt.Errorf("delete bridge %s: %w", n.Bridge(), err)
 	}
-	return nil
+	return n.removeTable()
 }
 
 func isNotFound(err error) bool {

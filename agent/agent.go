@@ -26,6 +26,7 @@ type Options struct {
 	Driver   driver.Driver // runs the machines
 	Registry Registry      // such as a *client.Client
 	StateDir string        // of this agent alone; made if need be
+	Router   Router        // connects the instances of the nodes; nil: nobody does
 	Images   Images        // gets images of the registry's; nil: only the node's own can be launched
 
 	ID            muster.NodeID   // default the hostname
@@ -54,7 +55,7 @@ type Options struct {
 type Agent struct {
 	o Options
 
-	fetchDue, passDue, reportDue, registerDue, attendDue signal
+	fetchDue, passDue, reportDue, registerDue, attendDue, routeDue signal
 
 	mu    sync.Mutex
 	state state
@@ -77,6 +78,8 @@ type state struct {
 	sequence   int64
 	taken      int64              // the sequence of what was accepted; 0: of a registration
 	usage      *muster.UsageInput // as measured last; nil: nothing was
+	peers      *muster.Peers      // as fetched last; nil before
+	peersTag   string             // that the newest beat was answered with
 }
 
 // New returns an agent that does nothing yet. INVALID: something that has to be
@@ -116,7 +119,7 @@ func New(o Options) (*Agent, error) {
 	}
 	return &Agent{
 		o:        o,
-		fetchDue: newSignal(), passDue: newSignal(), reportDue: newSignal(), registerDue: newSignal(), attendDue: newSignal(),
+		fetchDue: newSignal(), passDue: newSignal(), reportDue: newSignal(), registerDue: newSignal(), attendDue: newSignal(), routeDue: newSignal(),
 		state: state{
 			interval: o.Interval,
 			busy:     map[string]step{}, failed: map[string]string{},
@@ -165,6 +168,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	group.Go(func() error { return a.watch(ctx) })
 	group.Go(func() error { return a.attend(ctx) })
 	group.Go(func() error { return a.measure(ctx) })
+	group.Go(func() error { return a.route(ctx) })
 	group.Go(func() error { return a.reconcile(ctx) })
 	return group.Wait()
 }

@@ -79,6 +79,7 @@ func (a *Agent) registerOnce(ctx context.Context) error {
 	a.fetchDue.raise()
 	a.reportDue.raise()
 	a.attendDue.raise()
+	a.routeDue.raise()
 	return nil
 }
 
@@ -140,12 +141,14 @@ func (a *Agent) beatOnce(ctx context.Context) error {
 		a.state.accepted = nil // a restart forgot it, or what came late undid it
 	}
 	desired := a.state.desired
+	a.state.peersTag = beat.Peers
 	a.mu.Unlock()
 	if desired == nil || desired.Epoch != beat.Epoch || desired.DesiredRevision != beat.DesiredRevision {
 		a.fetchDue.raise()
 	}
 	a.passDue.raise() // whatever the driver did not tell of
 	a.reportDue.raise()
+	a.routeDue.raise()
 	return nil
 }
 

@@ -34,6 +34,7 @@ type cloud struct {
 	hid        int64                         // the revision at which that last changed
 	faults     []string
 
+	peers   muster.Peers
 	beat    muster.HeartbeatInput // the last one
 	asks    chan muster.AgentRequest
 	answers chan muster.AgentAnswerInput
@@ -107,7 +108,7 @@ func (c *cloud) Heartbeat(_ context.Context, in muster.HeartbeatInput) (*muster.
 		return nil, err
 	}
 	c.beat = in
-	return &muster.Beat{NextBeatIn: c.interval, Epoch: c.epoch, DesiredRevision: c.desired(), ReportSequence: c.sequence}, nil
+	return &muster.Beat{NextBeatIn: c.interval, Epoch: c.epoch, DesiredRevision: c.desired(), ReportSequence: c.sequence, Peers: c.peers.Tag}, nil
 }
 
 func (c *cloud) Assignments(_ context.Context, uid muster.NodeUID, incarnation int64) (*muster.Assignments, error) {
@@ -130,6 +131,19 @@ func (c *cloud) Assignments(_ context.Context, uid muster.NodeUID, incarnation i
 		a.Instances = append(a.Instances, &one)
 	}
 	return a, nil
+}
+
+func (c *cloud) Peers(_ context.Context, uid muster.NodeUID, incarnation int64) (*muster.Peers, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.called("Peers"); err != nil {
+		return nil, err
+	}
+	if err := c.knows(uid, incarnation); err != nil {
+		return nil, err
+	}
+	peers := c.peers
+	return &peers, nil
 }
 
 func (c *cloud) ReportInstances(_ context.Context, in muster.ReportInstancesInput) ([]string, error) {

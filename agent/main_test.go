@@ -37,6 +37,7 @@ type world struct {
 	wrap  func(driver.Driver) driver.Driver // nil: none
 
 	images agent.Images // nil: none
+	router agent.Router // nil: none
 }
 
 // logs collects what agents log.
@@ -99,7 +100,7 @@ func (w *world) start() *running {
 		machines = w.wrap(machines)
 	}
 	a, err := agent.New(agent.Options{
-		Driver: machines, Registry: w.cloud, Images: w.images, StateDir: w.dir, ID: "node-a", BootID: w.boot, CPUs: 4, MemoryMB: 4096,
+		Driver: machines, Registry: w.cloud, Images: w.images, Router: w.router, StateDir: w.dir, ID: "node-a", BootID: w.boot, CPUs: 4, MemoryMB: 4096,
 		Listener: onceClosed(quiet{make(chan struct{})}), Logger: slog.New(slog.NewTextHandler(&w.log, nil)),
 	})
 	if err != nil {

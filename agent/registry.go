@@ -12,6 +12,7 @@ type Registry interface {
 	RegisterNode(ctx context.Context, input muster.RegisterNodeInput) (*client.Registration, error)
 	Heartbeat(ctx context.Context, input muster.HeartbeatInput) (*muster.Beat, error)
 	Assignments(ctx context.Context, uid muster.NodeUID, incarnation int64) (*muster.Assignments, error)
+	Peers(ctx context.Context, uid muster.NodeUID, incarnation int64) (*muster.Peers, error)
 	ReportInstances(ctx context.Context, input muster.ReportInstancesInput) (remove []string, err error)
 }
 

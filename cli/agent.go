@@ -33,6 +33,7 @@ type agentFlags struct {
 	labels                                        map[string]string
 	images                                        archive.Limits
 	imageKeep, grace                              time.Duration
+	nodeRoutes, masquerade                        bool
 }
 
 func (a *app) agentCommand() *cobra.Command {
@@ -77,6 +78,8 @@ func nodeFlags(f *pflag.FlagSet, flags *agentFlags) {
 	f.StringToStringVar(&flags.labels, "label", nil, "labels `KEY=VALUE` of this node, separated by commas")
 	launcherFlags(f, flags)
 	f.DurationVar(&flags.grace, "stop-grace", 10*time.Second, "how long an instance that is stopped has before it is killed")
+	f.BoolVar(&flags.nodeRoutes, "node-routes", true, "route to the instances of other nodes that are in a network of this machine's; false: that is for you to do")
+	f.BoolVar(&flags.masquerade, "masquerade", true, "have what instances send out of the cluster come from this machine's address; false: it has theirs")
 	f.DurationVar(&flags.imageKeep, "image-keep", 24*time.Hour, "how long an image of the server's that nothing uses is kept here")
 }
 
@@ -105,7 +108,7 @@ func (f *agentFlags) run(ctx context.Context, api *client.Client, log *slog.Logg
 	}
 	return asUnit(ctx, log, func(ctx context.Context, ready func(net.Addr)) error {
 		one, err := agent.New(agent.Options{
-			Driver: machines, Registry: api, Images: f.puller(api, log), StateDir: f.stateDir, ID: muster.NodeID(f.id),
+			Driver: machines, Registry: api, Router: f.router(machines, log), Images: f.puller(api, log), StateDir: f.stateDir, ID: muster.NodeID(f.id),
 			Listen: f.listen, Advertise: f.advertise, AdvertisePort: f.advertisePort, CPUs: f.cpus, MemoryMB: f.memory,
 			Role: muster.NodeRole(strings.ToUpper(f.role)), Labels: f.labels, Version: version, Ready: ready, Logger: log,
 			Grace: f.grace, Reached: failpoint.FromEnvironment(),

@@ -6,6 +6,7 @@ import (
 
 	"github.com/muster-cloud/muster/agent/failpoint"
 	"github.com/muster-cloud/muster/agent/image"
+	"github.com/muster-cloud/muster/agent/network"
 	"github.com/muster-cloud/muster/agent/nspawn"
 	"github.com/muster-cloud/muster/client"
 )
@@ -16,6 +17,11 @@ func (f *agentFlags) machines(log *slog.Logger) *nspawn.Driver {
 		StateDir: f.stateDir, CgroupPrefix: f.cgroupPrefix, Launcher: nspawn.Launcher(f.launcher), Logger: log,
 		Reached: failpoint.FromEnvironment(), Environ: failpoint.Environ(),
 	})
+}
+
+// router connects the instances of the driver with those of other nodes.
+func (f *agentFlags) router(machines *nspawn.Driver, log *slog.Logger) *network.Router {
+	return network.NewRouter(machines.Network(), network.RouterOptions{NoRoutes: !f.nodeRoutes, NoMasquerade: !f.masquerade, Logger: log})
 }
 
 // puller gets images from the server into where the driver looks for them.

@@ -327,6 +327,12 @@ func (a *caller) Assignments(ctx context.Context, uid muster.NodeUID, incarnatio
 	})
 }
 
+func (a *caller) Peers(ctx context.Context, uid muster.NodeUID, incarnation int64) (*muster.Peers, error) {
+	return overWire(ctx, a, "peers", func(_ context.Context, l *life) (*muster.Peers, error) {
+		return l.Peers(uid, incarnation)
+	})
+}
+
 func (a *caller) ReportInstances(ctx context.Context, input muster.ReportInstancesInput) ([]string, error) {
 	sent := copied[muster.ReportInstancesInput](input)
 	return overWire(ctx, a, "report", func(ctx context.Context, l *life) ([]string, error) {

@@ -19,6 +19,7 @@ type Instance struct {
 	EnvNames     []string       `gorm:"column:env_names;serializer:json" json:"envNames"`
 	Labels       Map            `gorm:"column:labels;serializer:json" json:"labels"`
 	NodeSelector Map            `gorm:"column:node_selector;serializer:json" json:"nodeSelector"`
+	Volumes      []VolumeMount  `gorm:"column:volumes;serializer:json" json:"volumes"`
 	Status       InstanceStatus `gorm:"column:status" json:"status"`
 	StatusReason string         `gorm:"column:status_reason" json:"statusReason"`
 	Desired      DesiredStatus  `gorm:"column:desired" json:"desired"`
@@ -60,6 +61,7 @@ func (i *Instance) Clone() *Instance {
 	c.Labels = i.Labels.Clone()
 	c.NodeSelector = i.NodeSelector.Clone()
 	c.Env = i.Env.Clone()
+	c.Volumes = slices.Clone(i.Volumes)
 	return &c
 }
 
@@ -95,6 +97,7 @@ type LaunchInstanceInput struct {
 	Env          Map            `json:"env"`
 	Labels       Map            `json:"labels"`
 	NodeSelector Map            `json:"nodeSelector"`
+	Volumes      []VolumeMount  `json:"volumes,omitempty"`
 	NodeID       *string        `json:"nodeId,omitempty"`
 	Queue        bool           `json:"queue"`
 	QueueTimeout *time.Duration `json:"queueTimeout,omitempty"`
@@ -117,7 +120,8 @@ type InstanceReportInput struct {
 	MemLimitMB int            `json:"memLimitMb"`
 	BaseImage  string         `json:"baseImage"`
 	// ImageDigest is that of the server's image that it started from; empty: its node's own.
-	ImageDigest string `json:"imageDigest,omitempty"`
+	ImageDigest string        `json:"imageDigest,omitempty"`
+	Volumes     []VolumeMount `json:"volumes,omitempty"`
 }
 
 // ReportInstancesInput is the whole inventory of a node.
@@ -128,6 +132,7 @@ type ReportInstancesInput struct {
 	Epoch           string                `json:"epoch"`
 	AppliedRevision int64                 `json:"appliedRevision"`
 	Images          []string              `json:"images,omitempty"`
+	Volumes         []string              `json:"volumes,omitempty"` // nil: as before
 	Instances       []InstanceReportInput `json:"instances"`
 }
 

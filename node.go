@@ -40,6 +40,13 @@ type Node struct {
 	Schedulable bool      `gorm:"column:schedulable" json:"schedulable"`
 	// Drain is how far its instances have been sent away; nil when that was not asked for.
 	Drain *Drain `gorm:"column:drain;serializer:json" json:"drain"`
+	// Volumes are the names of those that it has, RemovingVolumes those that it is
+	// to remove; HostPaths are what instances may have of its own files.
+	Volumes         []string `gorm:"column:volumes;serializer:json" json:"volumes"`
+	RemovingVolumes []string `gorm:"column:removing_volumes;serializer:json" json:"removingVolumes,omitempty"`
+	HostPaths       []string `gorm:"column:host_paths;serializer:json" json:"hostPaths"`
+	// DesiredRevision is the revision that last changed what it should do beside its instances.
+	DesiredRevision int64 `gorm:"column:desired_revision" json:"desiredRevision,omitempty"`
 	// Subnet is the network of the node's instances, a /24; its first address is the node's own.
 	Subnet       string    `gorm:"column:subnet" json:"subnet"`
 	RegisteredAt time.Time `gorm:"column:registered_at" json:"registeredAt"`
@@ -60,6 +67,7 @@ func (n *Node) Clone() *Node {
 	c := *n
 	c.Labels = n.Labels.Clone()
 	c.Images = slices.Clone(n.Images)
+	c.Volumes, c.RemovingVolumes, c.HostPaths = slices.Clone(n.Volumes), slices.Clone(n.RemovingVolumes), slices.Clone(n.HostPaths)
 	c.AgentLabels, c.LabelEdits = n.AgentLabels.Clone(), n.LabelEdits.Clone()
 	return &c
 }
@@ -147,6 +155,8 @@ type RegisterNodeInput struct {
 	Version         string                `json:"version"`
 	BootID          string                `json:"bootId"`
 	Images          []string              `json:"images"`
+	Volumes         []string              `json:"volumes,omitempty"`
+	HostPaths       []string              `json:"hostPaths,omitempty"`
 	Epoch           string                `json:"epoch"`
 	AppliedRevision int64                 `json:"appliedRevision"`
 	Instances       []InstanceReportInput `json:"instances"`
@@ -194,6 +204,8 @@ type Assignments struct {
 	DesiredRevision int64
 	Subnet          string
 	Instances       []*Assignment
+	// RemoveVolumes are the volumes to delete.
+	RemoveVolumes []string
 }
 
 // Assignment is what the registry wants of one instance.
@@ -212,4 +224,5 @@ type Assignment struct {
 	CPULimit    int // per cent of one core
 	MemLimitMB  int
 	Addr        string
+	Volumes     []VolumeMount
 }

@@ -9,6 +9,10 @@ type Usage struct {
 	MemoryMB     int       `json:"memoryMb"`               // MiB
 	MemoryPeakMB *int      `json:"memoryPeakMb,omitempty"` // MiB; nil: not known
 	At           time.Time `json:"at"`                     // when the server was told
+	// DiskMB is what an instance's own disk takes, its volumes apart, in MiB; nil: not known yet.
+	DiskMB *int `json:"diskMb,omitempty"`
+	// DiskAt is when that was measured, for it takes its time.
+	DiskAt *time.Time `json:"diskAt,omitempty"`
 }
 
 // MaxMachineUsages is how many machines' usage a beat tells at most.
@@ -27,4 +31,7 @@ type MachineUsageInput struct {
 	CPUPercent   float64 `json:"cpuPercent"`
 	MemoryMB     int     `json:"memoryMb"`
 	MemoryPeakMB *int    `json:"memoryPeakMb,omitempty"`
+	DiskMB       *int    `json:"diskMb,omitempty"`
+	// DiskAge is how long ago that was measured.
+	DiskAge *time.Duration `json:"diskAge,omitempty"`
 }

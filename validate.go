@@ -165,6 +165,7 @@ func (in *LaunchInstanceInput) Validate() error {
 		checkEnv(in.Env),
 		CheckMap("labels", in.Labels),
 		CheckMap("nodeSelector", in.NodeSelector),
+		CheckVolumeMounts("volumes", in.Volumes),
 		CheckText("requestId", in.RequestID, MaxRequestIDBytes),
 	)
 }
@@ -200,6 +201,8 @@ func (in *RegisterNodeInput) Validate() error {
 		CheckText("bootId", in.BootID, MaxNameBytes),
 		CheckMap("labels", in.Labels),
 		checkImages(in.Images),
+		checkVolumeNames("volumes", in.Volumes),
+		checkHostPaths("hostPaths", in.HostPaths),
 		checkReports(in.Instances),
 	)
 }
@@ -209,6 +212,7 @@ func (in *ReportInstancesInput) Validate() error {
 	return first(
 		CheckID("uid", string(in.UID)),
 		checkImages(in.Images),
+		checkVolumeNames("volumes", in.Volumes),
 		checkReports(in.Instances),
 	)
 }
@@ -238,6 +242,7 @@ func checkReports(reports []InstanceReportInput) error {
 			CheckText("instances.addr", m.Addr, MaxNameBytes),
 			CheckText("instances.baseImage", m.BaseImage, MaxNameBytes),
 			checkDigestIfAny("instances.imageDigest", m.ImageDigest),
+			CheckVolumeMounts("instances.volumes", m.Volumes),
 		)
 		if err != nil {
 			return err

@@ -17,10 +17,14 @@ func (r *Resolver) Node() generated.NodeResolver { return &nodeResolver{r} }
 // Instance returns the resolvers of an instance's links.
 func (r *Resolver) Instance() generated.InstanceResolver { return &instanceResolver{r} }
 
+// Volume returns the resolvers of a volume's links.
+func (r *Resolver) Volume() generated.VolumeResolver { return &volumeResolver{r} }
+
 type (
 	queryResolver        struct{ *Resolver }
 	mutationResolver     struct{ *Resolver }
 	subscriptionResolver struct{ *Resolver }
 	nodeResolver         struct{ *Resolver }
 	instanceResolver     struct{ *Resolver }
+	volumeResolver       struct{ *Resolver }
 )

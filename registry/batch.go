@@ -157,6 +157,12 @@ func (b *batch) applyNode(actor string, s step) {
 	}
 	b.meta.peers += peerSum(n)
 	n.Revision = c.Revision
+	if s.desired {
+		n.DesiredRevision = c.Revision
+		u := *b.view.use(n.UID)
+		u.desiredRevision = c.Revision
+		b.insert(tableUse, &u)
+	}
 	if n.StatusSince.IsZero() || c.PreviousStatus != string(n.Status) {
 		n.StatusSince = b.meta.at
 	}

@@ -136,6 +136,7 @@ func (r *Registry) newInstance(v View, in *muster.LaunchInstanceInput) *muster.I
 		Type: in.Type, CPULimit: info.CPULimit, MemLimitMB: info.MemLimitMB, BaseImage: in.Image,
 		Command: slices.Clone(in.Command), EnvNames: muster.EnvNamesOf(in.Env), Env: orEmpty(in.Env),
 		Labels: orEmpty(in.Labels), NodeSelector: orEmpty(in.NodeSelector),
+		Volumes: append([]muster.VolumeMount{}, in.Volumes...),
 		Desired: muster.WantRunning, CreatedAt: now,
 	}
 	if i.Name == "" {
@@ -224,7 +225,7 @@ func (r *Registry) begin(v View, w *Writes, i *muster.Instance, reason string) (
 	next := i.Clone()
 	if !i.Reserved {
 		again := ask(i)
-		again.Pinned, again.Selector = i.NodeUID, nil
+		again.Pinned, again.Selector, again.Mounts.Homes = i.NodeUID, nil, v.homes(i)
 		if verdict := scheduler.Place(again, v.candidates(), r.opts.Scheduler); verdict.Node == nil {
 			return nil, noCapacity(i, verdict)
 		}

@@ -60,7 +60,7 @@ func (r *Registry) Assignments(uid muster.NodeUID, incarnation int64) (*muster.A
 	if err != nil {
 		return nil, err
 	}
-	a := &muster.Assignments{Epoch: v.meta().epoch, DesiredRevision: v.use(uid).desiredRevision, Subnet: n.Subnet, Instances: []*muster.Assignment{}}
+	a := &muster.Assignments{Epoch: v.meta().epoch, DesiredRevision: v.use(uid).desiredRevision, Subnet: n.Subnet, Instances: []*muster.Assignment{}, RemoveVolumes: append([]string{}, n.RemovingVolumes...)}
 	for i := range v.InstancesOn(uid) {
 		if i.Status != muster.Terminated && i.Status != muster.Unknown {
 			a.Instances = append(a.Instances, assignment(i))
@@ -74,7 +74,7 @@ func assignment(i *muster.Instance) *muster.Assignment {
 		ID: i.ID, Generation: i.Generation, Machine: i.Machine, Desired: i.Desired,
 		Ended: i.Desired == muster.WantRunning && (i.Status == muster.Stopped || i.Status == muster.Failed),
 		Name:  i.Name, BaseImage: i.BaseImage, ImageDigest: i.ImageDigest, Command: i.Command, Env: i.Env,
-		CPULimit: i.CPULimit, MemLimitMB: i.MemLimitMB, Addr: i.Addr,
+		CPULimit: i.CPULimit, MemLimitMB: i.MemLimitMB, Addr: i.Addr, Volumes: i.Volumes,
 	}
 }
 

@@ -28,6 +28,7 @@ func ask(i *muster.Instance) scheduler.Ask {
 	return scheduler.Ask{
 		CPUPercent: i.CPULimit, MemoryMB: i.MemLimitMB, Image: i.BaseImage, Digest: i.ImageDigest,
 		Selector: i.NodeSelector, Pinned: i.PinnedNode, HasAddress: i.Addr != "",
+		Mounts: mountsOf(i),
 	}
 }
 
@@ -35,7 +36,7 @@ func ask(i *muster.Instance) scheduler.Ask {
 // cannot. i is a copy of the caller's.
 func (r *Registry) place(v View, i *muster.Instance) scheduler.Verdict {
 	need := ask(i)
-	need.Digest = v.digestOf(i.BaseImage)
+	need.Digest, need.Mounts.Homes = v.digestOf(i.BaseImage), v.homes(i)
 	verdict := scheduler.Place(need, v.candidates(), r.opts.Scheduler)
 	if verdict.Node == nil {
 		return verdict

@@ -113,6 +113,8 @@ func (r *Registry) registered(v View, before *muster.Node, in *muster.RegisterNo
 		n.LabelEdits = muster.Edits{}
 	}
 	n.Labels = n.AgentLabels.Edited(n.LabelEdits)
+	n, _ = reportedVolumes(n, in.Volumes)
+	n.HostPaths = sorted(in.HostPaths)
 	n.Images, n.Version, n.BootID, n.Incarnation = sorted(in.Images), in.Version, in.BootID, in.Incarnation
 	n.Status, n.StatusReason = muster.Healthy, ""
 	return n, reason, nil
@@ -121,7 +123,7 @@ func (r *Registry) registered(v View, before *muster.Node, in *muster.RegisterNo
 func sameNode(a, b *muster.Node) bool {
 	return a.ID == b.ID && a.Hostname == b.Hostname && a.Addr == b.Addr && a.Port == b.Port && a.Role == b.Role &&
 		a.CPUCount == b.CPUCount && a.MemoryMB == b.MemoryMB && maps.Equal(a.AgentLabels, b.AgentLabels) &&
-		slices.Equal(a.Images, b.Images) && a.Version == b.Version && a.BootID == b.BootID &&
+		slices.Equal(a.Images, b.Images) && slices.Equal(a.Volumes, b.Volumes) && slices.Equal(a.HostPaths, b.HostPaths) && a.Version == b.Version && a.BootID == b.BootID &&
 		a.Incarnation == b.Incarnation && a.Status == b.Status
 }
 

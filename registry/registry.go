@@ -211,7 +211,7 @@ func (r *Registry) install(s *muster.State, at time.Time) error {
 	for _, n := range s.Nodes {
 		b.insert(tableNode, n)
 		m.peers += peerSum(n)
-		uses[n.UID] = &use{uid: n.UID}
+		uses[n.UID] = &use{uid: n.UID, desiredRevision: n.DesiredRevision}
 	}
 	for _, i := range s.Instances {
 		b.insert(tableInstance, i)

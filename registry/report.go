@@ -32,11 +32,7 @@ func (r *Registry) ReportInstances(ctx context.Context, in muster.ReportInstance
 			remove = []string{}
 			return nil // a newer one has been applied
 		}
-		if images := sorted(in.Images); in.Images != nil && !slices.Equal(images, n.Images) {
-			n = n.Clone()
-			n.Images = images
-			w.Node(n, "its images changed")
-		}
+		n = reportedNode(w, n, &in)
 		w.mark(reportMark{uid: n.UID, incarnation: in.Incarnation, sequence: in.Sequence})
 		remove = r.applyReport(v, w, n, &in)
 		return nil
@@ -46,6 +42,24 @@ func (r *Registry) ReportInstances(ctx context.Context, in muster.ReportInstance
 	}
 	r.beats.stamp(in.UID, time.Now())
 	return remove, revision, nil
+}
+
+// reportedNode brings the node itself up to what its agent reports, and returns it.
+func reportedNode(w *Writes, n *muster.Node, in *muster.ReportInstancesInput) *muster.Node {
+	reason := ""
+	if images := sorted(in.Images); in.Images != nil && !slices.Equal(images, n.Images) {
+		n = n.Clone()
+		n.Images, reason = images, "its images changed"
+	}
+	if in.Volumes != nil {
+		if after, news := reportedVolumes(n, in.Volumes); news {
+			n, reason = after, "its volumes changed"
+		}
+	}
+	if reason != "" {
+		w.Node(n, reason)
+	}
+	return n
 }
 
 // applyReport brings a node's instances up to what its agent reports. A machine
@@ -107,7 +121,7 @@ func (r *Registry) foundOn(n *muster.Node, m *muster.InstanceReportInput, id mus
 	return &muster.Instance{
 		ID: id, Name: m.Machine, NodeUID: n.UID, Machine: m.Machine,
 		Type: typeOf(m), CPULimit: m.CPULimit, MemLimitMB: m.MemLimitMB, BaseImage: m.BaseImage, ImageDigest: m.ImageDigest,
-		Command: []string{}, EnvNames: []string{}, Labels: muster.Map{}, NodeSelector: muster.Map{}, Env: muster.Map{},
+		Command: []string{}, EnvNames: []string{}, Labels: muster.Map{}, NodeSelector: muster.Map{}, Volumes: append([]muster.VolumeMount{}, m.Volumes...), Env: muster.Map{},
 		Status: muster.Unknown, StatusReason: "found on node " + string(n.ID) + "; this registry did not launch it: adopt or terminate it",
 		Desired: muster.WantRunning, Generation: m.Generation, Addr: m.Addr, PID: m.PID,
 		Reserved: m.Status != muster.Stopped && m.Status != muster.Failed, CreatedAt: stamp(r.opts.Now()),

@@ -24,7 +24,12 @@ func newUsage(in *muster.UsageInput, at time.Time) *usage {
 	}
 	for _, m := range in.Machines[:min(len(in.Machines), muster.MaxMachineUsages)] {
 		if muster.CheckText("machine", m.Machine, muster.MaxNameBytes) == nil {
-			u.machines[m.Machine] = muster.Usage{CPUPercent: max(m.CPUPercent, 0), MemoryMB: max(m.MemoryMB, 0), MemoryPeakMB: m.MemoryPeakMB, At: told}
+			used := muster.Usage{CPUPercent: max(m.CPUPercent, 0), MemoryMB: max(m.MemoryMB, 0), MemoryPeakMB: m.MemoryPeakMB, At: told}
+			if m.DiskMB != nil && m.DiskAge != nil {
+				measured := told.Add(-max(*m.DiskAge, 0))
+				used.DiskMB, used.DiskAt = m.DiskMB, &measured
+			}
+			u.machines[m.Machine] = used
 		}
 	}
 	return u

@@ -18,7 +18,7 @@ type step struct {
 	image     *muster.Image
 	request   *muster.Request
 	reason    string
-	// desired says that the instance's node has something to do about it.
+	// desired says that a node has something to do about it.
 	desired bool
 	deleted bool
 	report  *reportMark
@@ -33,6 +33,11 @@ type reportMark struct {
 // Node puts a node: a copy that the caller made and does not touch again.
 func (w *Writes) Node(n *muster.Node, reason string) {
 	w.steps = append(w.steps, step{node: n, reason: reason})
+}
+
+// AssignNode puts a node and moves its desired revision.
+func (w *Writes) AssignNode(n *muster.Node, reason string) {
+	w.steps = append(w.steps, step{node: n, reason: reason, desired: true})
 }
 
 // Instance puts an instance: a copy that the caller made and does not touch again.

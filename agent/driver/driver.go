@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/muster-cloud/muster"
 )
 
 // State is what a driver knows of a machine.
@@ -24,6 +26,7 @@ var (
 	ErrNotFound = errors.New("no such machine")
 	ErrExists   = errors.New("the machine exists already")
 	ErrNoImage  = errors.New("no such image")
+	ErrInUse    = errors.New("a machine uses it")
 )
 
 // Spec is what to launch. It is written down beside the machine.
@@ -42,6 +45,8 @@ type Spec struct {
 	MemoryMB    int               `json:"memoryMb"`              // limit, MiB; no swap
 	Addr        string            `json:"addr"`                  // with prefix length, such as 10.213.0.2/24; empty: no network but loopback
 	Gateway     string            `json:"gateway"`               // the node's address in that network
+	// Volumes are what it sees of its host's directories; only a driver with the ability Volumes takes any.
+	Volumes []muster.VolumeMount `json:"volumes,omitempty"`
 }
 
 // Status is a machine as it is.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"regexp"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -42,6 +43,9 @@ func (s *Spec) Validate() error {
 	case len(s.Command) > 0 && s.Command[0] == "":
 		return muster.InvalidField("command", "its first word is empty; leave command out for the image's own")
 	}
+	if err := muster.CheckVolumeMounts("volumes", s.Volumes); err != nil {
+		return err
+	}
 	return s.validateText()
 }
 
@@ -78,6 +82,11 @@ func (s *Spec) Network() (netip.Prefix, netip.Addr, error) {
 		return netip.Prefix{}, netip.Addr{}, muster.InvalidField("gateway", "%.80q is no other address of %s", s.Gateway, addr.Masked())
 	}
 	return addr, gateway, nil
+}
+
+// Uses reports whether the machine sees a volume.
+func (s *Spec) Uses(volume string) bool {
+	return slices.ContainsFunc(s.Volumes, func(m muster.VolumeMount) bool { return m.Name == volume })
 }
 
 // Predecessor returns the machine whose disk spec takes over, nil when it

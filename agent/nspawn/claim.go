@@ -37,6 +37,9 @@ func (d *Driver) claim(ctx context.Context, spec driver.Spec, img image.Image) (
 	if err != nil {
 		return nil, nil, err
 	}
+	if err := d.makeVolumes(spec); err != nil {
+		return nil, nil, err
+	}
 	lock, err := d.put(d.machine(spec.Machine), r, predecessor == nil)
 	if err != nil {
 		return nil, nil, fmt.Errorf("state of %s: %w", spec.Machine, err)
@@ -57,6 +60,9 @@ func (d *Driver) plan(ctx context.Context, spec driver.Spec, img image.Image) (r
 		Limits:       cgroup.Limits{CPUPercent: spec.CPUPercent, MemoryMB: spec.MemoryMB, Processes: d.opts.Processes},
 		StartTimeout: d.opts.StartTimeout,
 		HostBoot:     boot,
+	}
+	if r.Binds, err = d.binds(spec); err != nil {
+		return record{}, err
 	}
 	r.Command, r.Boot = payload(spec, img)
 	if r.StartTimeout == 0 {

@@ -49,6 +49,7 @@ func (r record) arguments(root string) []string {
 	} else {
 		args = append(args, "--console=pipe", "--as-pid2")
 	}
+	args = append(args, r.bindArguments()...)
 	if settings(r.Spec.Env) == "" {
 		for _, name := range slices.Sorted(maps.Keys(r.Spec.Env)) {
 			args = append(args, "--setenv="+name+"="+r.Spec.Env[name])

@@ -16,6 +16,8 @@ func TestDriver_Conforms(t *testing.T) {
 			Prefix:    h.prefix,
 			Commands:  drivertest.ShellCommands(),
 			Console:   h.console,
+			HostPath:  h.shared(),
+			Forbidden: h.state,
 			Leftovers: h.leftovers,
 		}
 	})

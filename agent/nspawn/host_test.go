@@ -61,7 +61,16 @@ func (h *host) removeAll() {
 
 // open returns a driver on the host's state, as a restarted agent has it.
 func (h *host) open() *nspawn.Driver {
-	return nspawn.New(nspawn.Options{StateDir: h.state, CgroupPrefix: h.prefix + "group", Launcher: testLauncher()})
+	return nspawn.New(nspawn.Options{StateDir: h.state, CgroupPrefix: h.prefix + "group", Launcher: testLauncher(), HostPaths: h.hostPaths()})
+}
+
+// shared is the directory of the host's own that machines are allowed.
+func (h *host) shared() string { return filepath.Join("/var/tmp", h.prefix+"shared") }
+
+// hostPaths makes what is allowed.
+func (h *host) hostPaths() []string {
+	_ = os.MkdirAll(h.shared(), 0o755) // a launch says so
+	return []string{h.shared()}
 }
 
 // testLauncher is what MUSTER_TEST_LAUNCHER asks for, on hosts where both work.
@@ -159,7 +168,7 @@ func (h *host) leftovers() []string {
 
 func (h *host) files() []string {
 	var left []string
-	for _, dir := range []string{"machines", "locks", "disks"} {
+	for _, dir := range []string{"machines", "locks", "disks", "volumes"} {
 		entries, _ := os.ReadDir(filepath.Join(h.state, dir))
 		for _, entry := range entries {
 			left = append(left, "file "+filepath.Join(dir, entry.Name()))

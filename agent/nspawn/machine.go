@@ -44,6 +44,7 @@ type record struct {
 	Boot         bool          `json:"boot"` // by the image's systemd
 	Command      []string      `json:"command"`
 	Disk         string        `json:"disk"`        // directory
+	Binds        []bind        `json:"binds"`       // what it sees of the host
 	Unit         string        `json:"unit"`        // systemd's that it runs in; empty: launched directly
 	Register     bool          `json:"register"`    // with systemd-machined
 	Group        cgroup.Group  `json:"group"`       // of the payload; a unit's supervisor is in it too

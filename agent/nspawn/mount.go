@@ -25,6 +25,9 @@ func (m machine) mount(r record) error {
 	if err := unix.Mount("muster", runtimeDir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0755,size=4m"); err != nil {
 		return fmt.Errorf("mount %s: %w", runtimeDir, err)
 	}
+	if err := r.stage(); err != nil {
+		return err
+	}
 	options := fmt.Sprintf("lowerdir=%s,upperdir=%s/upper,workdir=%s/work", r.Root, r.Disk, r.Disk)
 	deadline := time.Now().Add(2 * time.Second)
 	for {

@@ -26,13 +26,14 @@ type Options struct {
 	Processes    int           // how many processes and threads a machine may have; default 4096
 	Parallel     int           // how many launches work at a time; default 2 a core
 	StartTimeout time.Duration // until a payload has to run; default 30 s, for a booted image 2 min
+	HostPaths    []string      // absolute and clean: what machines may see of the host's files, with what is below; default none
 	Logger       *slog.Logger  // default: none
 
 	Reached failpoint.Hook // told each step of what is done with a machine, for tests; default: none
 	Environ []string       // of the supervisors, beside PATH and LANG; default: none
 }
 
-// Driver runs machines with systemd-nspawn. It implements driver.Driver, driver.Images, driver.Logs and driver.Stats.
+// Driver runs machines with systemd-nspawn. It implements driver.Driver, driver.Images, driver.Logs, driver.Stats and driver.Volumes.
 type Driver struct {
 	opts    Options
 	images  *image.Store

@@ -55,6 +55,9 @@ func (d *Driver) Relaunch(ctx context.Context, name string) (driver.Status, erro
 // renew puts a machine that has ended down again. Until its ending is removed, last, it is as it was.
 func (d *Driver) renew(ctx context.Context, m machine, status driver.Status, img image.Image) (*os.File, error) {
 	r, err := d.plan(ctx, status.Spec, img)
+	if err == nil {
+		err = d.makeVolumes(status.Spec) // one that somebody deleted by hand
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -685,6 +685,8 @@ type Instance struct {
 	Labels muster.Map `json:"labels"`
 	// The labels that its node has to have.
 	NodeSelector muster.Map `json:"nodeSelector"`
+	// The directories of its node's that it sees.
+	Volumes []muster.VolumeMount `json:"volumes"`
 	// What was observed.
 	Status muster.InstanceStatus `json:"status"`
 	// Why it is in this status.
@@ -754,6 +756,9 @@ func (v *Instance) GetLabels() muster.Map { return v.Labels }
 
 // GetNodeSelector returns Instance.NodeSelector, and is useful for accessing the field via an interface.
 func (v *Instance) GetNodeSelector() muster.Map { return v.NodeSelector }
+
+// GetVolumes returns Instance.Volumes, and is useful for accessing the field via an interface.
+func (v *Instance) GetVolumes() []muster.VolumeMount { return v.Volumes }
 
 // GetStatus returns Instance.Status, and is useful for accessing the field via an interface.
 func (v *Instance) GetStatus() muster.InstanceStatus { return v.Status }
@@ -859,6 +864,28 @@ type InstanceLogsResponse struct {
 
 // GetInstanceLogs returns InstanceLogsResponse.InstanceLogs, and is useful for accessing the field via an interface.
 func (v *InstanceLogsResponse) GetInstanceLogs() *muster.LogPiece { return v.InstanceLogs }
+
+// InstanceName includes the requested fields of the GraphQL type Instance.
+// The GraphQL type's documentation follows.
+//
+// A systemd-nspawn container on a node.
+type InstanceName struct {
+	// Its id, such as `i-1`; never reused.
+	ID muster.InstanceID `json:"id"`
+	// A name for people; not unique.
+	Name string `json:"name"`
+	// What was observed.
+	Status muster.InstanceStatus `json:"status"`
+}
+
+// GetID returns InstanceName.ID, and is useful for accessing the field via an interface.
+func (v *InstanceName) GetID() muster.InstanceID { return v.ID }
+
+// GetName returns InstanceName.Name, and is useful for accessing the field via an interface.
+func (v *InstanceName) GetName() string { return v.Name }
+
+// GetStatus returns InstanceName.Status, and is useful for accessing the field via an interface.
+func (v *InstanceName) GetStatus() muster.InstanceStatus { return v.Status }
 
 // InstanceTypeInfo includes the GraphQL fields of InstanceTypeInfo requested by the fragment InstanceTypeInfo.
 // The GraphQL type's documentation follows.
@@ -1085,6 +1112,15 @@ type ListNodesResponse struct {
 // GetNodes returns ListNodesResponse.Nodes, and is useful for accessing the field via an interface.
 func (v *ListNodesResponse) GetNodes() *NodeConnection { return v.Nodes }
 
+// ListVolumesResponse is returned by ListVolumes on success.
+type ListVolumesResponse struct {
+	// The volumes of the nodes in order of their name. A name is in the whole cluster one volume, unless nodes came together that each had one.
+	Volumes *VolumeConnection `json:"volumes"`
+}
+
+// GetVolumes returns ListVolumesResponse.Volumes, and is useful for accessing the field via an interface.
+func (v *ListVolumesResponse) GetVolumes() *VolumeConnection { return v.Volumes }
+
 // Node includes the GraphQL fields of Node requested by the fragment Node.
 // The GraphQL type's documentation follows.
 //
@@ -1130,6 +1166,10 @@ type Node struct {
 	BootID string `json:"bootId"`
 	// The images that it has: its own by name, those that it got from the server as NAME@DIGEST with the digest's first 12 digits.
 	Images []string `json:"images"`
+	// The volumes that it has, in order of their name.
+	Volumes []VolumeState `json:"volumes"`
+	// What of its own files instances may have: these paths, and what is below them.
+	HostPaths []string `json:"hostPaths"`
 	// The network of its instances, a /24.
 	Subnet string `json:"subnet"`
 	// The newest revision at which what it should run changed.
@@ -1203,6 +1243,12 @@ func (v *Node) GetBootID() string { return v.BootID }
 
 // GetImages returns Node.Images, and is useful for accessing the field via an interface.
 func (v *Node) GetImages() []string { return v.Images }
+
+// GetVolumes returns Node.Volumes, and is useful for accessing the field via an interface.
+func (v *Node) GetVolumes() []VolumeState { return v.Volumes }
+
+// GetHostPaths returns Node.HostPaths, and is useful for accessing the field via an interface.
+func (v *Node) GetHostPaths() []string { return v.HostPaths }
 
 // GetSubnet returns Node.Subnet, and is useful for accessing the field via an interface.
 func (v *Node) GetSubnet() string { return v.Subnet }
@@ -1549,6 +1595,29 @@ type RemoveNodeResponse struct {
 // GetRemoveNode returns RemoveNodeResponse.RemoveNode, and is useful for accessing the field via an interface.
 func (v *RemoveNodeResponse) GetRemoveNode() *RemoveNodeRemoveNodeRemoveNodePayload {
 	return v.RemoveNode
+}
+
+// RemoveVolumeRemoveVolumeRemoveVolumePayload includes the requested fields of the GraphQL type RemoveVolumePayload.
+// The GraphQL type's documentation follows.
+//
+// The volume that is being removed.
+type RemoveVolumeRemoveVolumeRemoveVolumePayload struct {
+	// The volume.
+	Volume *Volume `json:"volume"`
+}
+
+// GetVolume returns RemoveVolumeRemoveVolumeRemoveVolumePayload.Volume, and is useful for accessing the field via an interface.
+func (v *RemoveVolumeRemoveVolumeRemoveVolumePayload) GetVolume() *Volume { return v.Volume }
+
+// RemoveVolumeResponse is returned by RemoveVolume on success.
+type RemoveVolumeResponse struct {
+	// Deletes a volume with all that is in it; CONFLICT while an instance uses it.
+	RemoveVolume *RemoveVolumeRemoveVolumeRemoveVolumePayload `json:"removeVolume"`
+}
+
+// GetRemoveVolume returns RemoveVolumeResponse.RemoveVolume, and is useful for accessing the field via an interface.
+func (v *RemoveVolumeResponse) GetRemoveVolume() *RemoveVolumeRemoveVolumeRemoveVolumePayload {
+	return v.RemoveVolume
 }
 
 // RemovedImage includes the requested fields of the GraphQL type RemoveImagePayload.
@@ -1934,6 +2003,89 @@ type UncordonNodeUncordonNodeUncordonNodePayload struct {
 
 // GetNode returns UncordonNodeUncordonNodeUncordonNodePayload.Node, and is useful for accessing the field via an interface.
 func (v *UncordonNodeUncordonNodeUncordonNodePayload) GetNode() *Node { return v.Node }
+
+// Volume includes the GraphQL fields of Volume requested by the fragment Volume.
+// The GraphQL type's documentation follows.
+//
+// A named directory on a node that outlives the instances that use it.
+type Volume struct {
+	// Its name.
+	Name string `json:"name"`
+	// The node that has it.
+	Node *NodeName `json:"node"`
+	// Whether it was removed and its node has not confirmed yet.
+	Removing bool `json:"removing"`
+	// The instances that use it, also those that are stopped.
+	Instances []InstanceName `json:"instances"`
+}
+
+// GetName returns Volume.Name, and is useful for accessing the field via an interface.
+func (v *Volume) GetName() string { return v.Name }
+
+// GetNode returns Volume.Node, and is useful for accessing the field via an interface.
+func (v *Volume) GetNode() *NodeName { return v.Node }
+
+// GetRemoving returns Volume.Removing, and is useful for accessing the field via an interface.
+func (v *Volume) GetRemoving() bool { return v.Removing }
+
+// GetInstances returns Volume.Instances, and is useful for accessing the field via an interface.
+func (v *Volume) GetInstances() []InstanceName { return v.Instances }
+
+// VolumeConnection includes the GraphQL fields of VolumeConnection requested by the fragment VolumeConnection.
+// The GraphQL type's documentation follows.
+//
+// A page of volumes.
+type VolumeConnection struct {
+	// The volumes with their cursors.
+	Edges []VolumeEdge `json:"edges"`
+	// How to go on.
+	PageInfo PageInfo `json:"pageInfo"`
+	// How many there are in all.
+	TotalCount int `json:"totalCount"`
+}
+
+// GetEdges returns VolumeConnection.Edges, and is useful for accessing the field via an interface.
+func (v *VolumeConnection) GetEdges() []VolumeEdge { return v.Edges }
+
+// GetPageInfo returns VolumeConnection.PageInfo, and is useful for accessing the field via an interface.
+func (v *VolumeConnection) GetPageInfo() PageInfo { return v.PageInfo }
+
+// GetTotalCount returns VolumeConnection.TotalCount, and is useful for accessing the field via an interface.
+func (v *VolumeConnection) GetTotalCount() int { return v.TotalCount }
+
+// VolumeEdge includes the requested fields of the GraphQL type VolumeEdge.
+// The GraphQL type's documentation follows.
+//
+// A volume on a page.
+type VolumeEdge struct {
+	// Where to continue after it.
+	Cursor string `json:"cursor"`
+	// The volume.
+	Node *Volume `json:"node"`
+}
+
+// GetCursor returns VolumeEdge.Cursor, and is useful for accessing the field via an interface.
+func (v *VolumeEdge) GetCursor() string { return v.Cursor }
+
+// GetNode returns VolumeEdge.Node, and is useful for accessing the field via an interface.
+func (v *VolumeEdge) GetNode() *Volume { return v.Node }
+
+// VolumeState includes the requested fields of the GraphQL type Volume.
+// The GraphQL type's documentation follows.
+//
+// A named directory on a node that outlives the instances that use it.
+type VolumeState struct {
+	// Its name.
+	Name string `json:"name"`
+	// Whether it was removed and its node has not confirmed yet.
+	Removing bool `json:"removing"`
+}
+
+// GetName returns VolumeState.Name, and is useful for accessing the field via an interface.
+func (v *VolumeState) GetName() string { return v.Name }
+
+// GetRemoving returns VolumeState.Removing, and is useful for accessing the field via an interface.
+func (v *VolumeState) GetRemoving() bool { return v.Removing }
 
 // WatchHealthHealthChangesHealthChange includes the requested fields of the GraphQL type HealthChange.
 // The GraphQL type's documentation follows.
@@ -2511,6 +2663,22 @@ func (v *__ListNodesInput) GetFirst() *int { return v.First }
 // GetAfter returns __ListNodesInput.After, and is useful for accessing the field via an interface.
 func (v *__ListNodesInput) GetAfter() *string { return v.After }
 
+// __ListVolumesInput is used internally by genqlient
+type __ListVolumesInput struct {
+	NodeId *string `json:"nodeId"`
+	First  *int    `json:"first"`
+	After  *string `json:"after"`
+}
+
+// GetNodeId returns __ListVolumesInput.NodeId, and is useful for accessing the field via an interface.
+func (v *__ListVolumesInput) GetNodeId() *string { return v.NodeId }
+
+// GetFirst returns __ListVolumesInput.First, and is useful for accessing the field via an interface.
+func (v *__ListVolumesInput) GetFirst() *int { return v.First }
+
+// GetAfter returns __ListVolumesInput.After, and is useful for accessing the field via an interface.
+func (v *__ListVolumesInput) GetAfter() *string { return v.After }
+
 // __NodeByIDInput is used internally by genqlient
 type __NodeByIDInput struct {
 	Id string `json:"id"`
@@ -2574,6 +2742,18 @@ type __RemoveNodeInput struct {
 
 // GetId returns __RemoveNodeInput.Id, and is useful for accessing the field via an interface.
 func (v *__RemoveNodeInput) GetId() string { return v.Id }
+
+// __RemoveVolumeInput is used internally by genqlient
+type __RemoveVolumeInput struct {
+	Name   string  `json:"name"`
+	NodeId *string `json:"nodeId"`
+}
+
+// GetName returns __RemoveVolumeInput.Name, and is useful for accessing the field via an interface.
+func (v *__RemoveVolumeInput) GetName() string { return v.Name }
+
+// GetNodeId returns __RemoveVolumeInput.NodeId, and is useful for accessing the field via an interface.
+func (v *__RemoveVolumeInput) GetNodeId() *string { return v.NodeId }
 
 // __ReportInstancesInput is used internally by genqlient
 type __ReportInstancesInput struct {
@@ -2696,6 +2876,12 @@ fragment Instance on Instance {
 	envNames
 	labels
 	nodeSelector
+	volumes {
+		name
+		hostPath
+		path
+		readOnly
+	}
 	status
 	statusReason
 	unhealthyBecause {
@@ -2884,6 +3070,11 @@ fragment Node on Node {
 	version
 	bootId
 	images
+	volumes {
+		name
+		removing
+	}
+	hostPaths
 	subnet
 	desiredRevision
 	registeredAt
@@ -2973,6 +3164,11 @@ fragment Node on Node {
 	version
 	bootId
 	images
+	volumes {
+		name
+		removing
+	}
+	hostPaths
 	subnet
 	desiredRevision
 	registeredAt
@@ -3060,6 +3256,11 @@ fragment Node on Node {
 	version
 	bootId
 	images
+	volumes {
+		name
+		removing
+	}
+	hostPaths
 	subnet
 	desiredRevision
 	registeredAt
@@ -3216,6 +3417,12 @@ fragment Instance on Instance {
 	envNames
 	labels
 	nodeSelector
+	volumes {
+		name
+		hostPath
+		path
+		readOnly
+	}
 	status
 	statusReason
 	unhealthyBecause {
@@ -3360,6 +3567,12 @@ fragment Instance on Instance {
 	envNames
 	labels
 	nodeSelector
+	volumes {
+		name
+		hostPath
+		path
+		readOnly
+	}
 	status
 	statusReason
 	unhealthyBecause {
@@ -3451,6 +3664,11 @@ fragment Node on Node {
 	version
 	bootId
 	images
+	volumes {
+		name
+		removing
+	}
+	hostPaths
 	subnet
 	desiredRevision
 	registeredAt
@@ -3526,6 +3744,12 @@ fragment Instance on Instance {
 	envNames
 	labels
 	nodeSelector
+	volumes {
+		name
+		hostPath
+		path
+		readOnly
+	}
 	status
 	statusReason
 	unhealthyBecause {
@@ -3779,6 +4003,8 @@ fragment InstanceUsage on Instance {
 		cpuPercent
 		memoryMb
 		memoryPeakMb
+		diskMb
+		diskAt
 		at
 	}
 }
@@ -3854,6 +4080,12 @@ fragment Instance on Instance {
 	envNames
 	labels
 	nodeSelector
+	volumes {
+		name
+		hostPath
+		path
+		readOnly
+	}
 	status
 	statusReason
 	unhealthyBecause {
@@ -3950,6 +4182,8 @@ fragment NodeUsage on Node {
 		cpuPercent
 		memoryMb
 		memoryPeakMb
+		diskMb
+		diskAt
 		at
 	}
 }
@@ -4037,6 +4271,11 @@ fragment Node on Node {
 	version
 	bootId
 	images
+	volumes {
+		name
+		removing
+	}
+	hostPaths
 	subnet
 	desiredRevision
 	registeredAt
@@ -4097,6 +4336,74 @@ func ListNodes(
 	return data_, err_
 }
 
+// The query executed by ListVolumes.
+const ListVolumes_Operation = `
+query ListVolumes ($nodeId: ID, $first: Int, $after: String) {
+	volumes(nodeId: $nodeId, first: $first, after: $after) {
+		... VolumeConnection
+	}
+}
+fragment VolumeConnection on VolumeConnection {
+	edges {
+		cursor
+		node {
+			... Volume
+		}
+	}
+	pageInfo {
+		... PageInfo
+	}
+	totalCount
+}
+fragment Volume on Volume {
+	name
+	node {
+		id
+	}
+	removing
+	instances {
+		id
+		name
+		status
+	}
+}
+fragment PageInfo on PageInfo {
+	hasNextPage
+	hasPreviousPage
+	startCursor
+	endCursor
+}
+`
+
+func ListVolumes(
+	ctx_ context.Context,
+	client_ graphql.Client,
+	nodeId *string,
+	first *int,
+	after *string,
+) (data_ *ListVolumesResponse, err_ error) {
+	req_ := &graphql.Request{
+		OpName: "ListVolumes",
+		Query:  ListVolumes_Operation,
+		Variables: &__ListVolumesInput{
+			NodeId: nodeId,
+			First:  first,
+			After:  after,
+		},
+	}
+
+	data_ = &ListVolumesResponse{}
+	resp_ := &graphql.Response{Data: data_}
+
+	err_ = client_.MakeRequest(
+		ctx_,
+		req_,
+		resp_,
+	)
+
+	return data_, err_
+}
+
 // The query executed by NodeByID.
 const NodeByID_Operation = `
 query NodeByID ($id: ID!) {
@@ -4132,6 +4439,11 @@ fragment Node on Node {
 	version
 	bootId
 	images
+	volumes {
+		name
+		removing
+	}
+	hostPaths
 	subnet
 	desiredRevision
 	registeredAt
@@ -4203,7 +4515,14 @@ query ReadAssignments ($uid: ID!, $incarnation: Int64!) {
 			cpuLimit
 			memLimitMb
 			addr
+			volumes {
+				name
+				hostPath
+				path
+				readOnly
+			}
 		}
+		removeVolumes
 	}
 }
 `
@@ -4424,6 +4743,11 @@ fragment Node on Node {
 	version
 	bootId
 	images
+	volumes {
+		name
+		removing
+	}
+	hostPaths
 	subnet
 	desiredRevision
 	registeredAt
@@ -4614,6 +4938,11 @@ fragment Node on Node {
 	version
 	bootId
 	images
+	volumes {
+		name
+		removing
+	}
+	hostPaths
 	subnet
 	desiredRevision
 	registeredAt
@@ -4653,6 +4982,56 @@ func RemoveNode(
 	}
 
 	data_ = &RemoveNodeResponse{}
+	resp_ := &graphql.Response{Data: data_}
+
+	err_ = client_.MakeRequest(
+		ctx_,
+		req_,
+		resp_,
+	)
+
+	return data_, err_
+}
+
+// The mutation executed by RemoveVolume.
+const RemoveVolume_Operation = `
+mutation RemoveVolume ($name: String!, $nodeId: ID) {
+	removeVolume(input: {name:$name,nodeId:$nodeId}) {
+		volume {
+			... Volume
+		}
+	}
+}
+fragment Volume on Volume {
+	name
+	node {
+		id
+	}
+	removing
+	instances {
+		id
+		name
+		status
+	}
+}
+`
+
+func RemoveVolume(
+	ctx_ context.Context,
+	client_ graphql.Client,
+	name string,
+	nodeId *string,
+) (data_ *RemoveVolumeResponse, err_ error) {
+	req_ := &graphql.Request{
+		OpName: "RemoveVolume",
+		Query:  RemoveVolume_Operation,
+		Variables: &__RemoveVolumeInput{
+			Name:   name,
+			NodeId: nodeId,
+		},
+	}
+
+	data_ = &RemoveVolumeResponse{}
 	resp_ := &graphql.Response{Data: data_}
 
 	err_ = client_.MakeRequest(
@@ -4724,6 +5103,12 @@ fragment Instance on Instance {
 	envNames
 	labels
 	nodeSelector
+	volumes {
+		name
+		hostPath
+		path
+		readOnly
+	}
 	status
 	statusReason
 	unhealthyBecause {
@@ -4803,6 +5188,12 @@ fragment Instance on Instance {
 	envNames
 	labels
 	nodeSelector
+	volumes {
+		name
+		hostPath
+		path
+		readOnly
+	}
 	status
 	statusReason
 	unhealthyBecause {
@@ -4882,6 +5273,12 @@ fragment Instance on Instance {
 	envNames
 	labels
 	nodeSelector
+	volumes {
+		name
+		hostPath
+		path
+		readOnly
+	}
 	status
 	statusReason
 	unhealthyBecause {
@@ -4961,6 +5358,12 @@ fragment Instance on Instance {
 	envNames
 	labels
 	nodeSelector
+	volumes {
+		name
+		hostPath
+		path
+		readOnly
+	}
 	status
 	statusReason
 	unhealthyBecause {
@@ -5052,6 +5455,11 @@ fragment Node on Node {
 	version
 	bootId
 	images
+	volumes {
+		name
+		removing
+	}
+	hostPaths
 	subnet
 	desiredRevision
 	registeredAt
@@ -5156,6 +5564,11 @@ fragment Node on Node {
 	version
 	bootId
 	images
+	volumes {
+		name
+		removing
+	}
+	hostPaths
 	subnet
 	desiredRevision
 	registeredAt
@@ -5187,6 +5600,12 @@ fragment Instance on Instance {
 	envNames
 	labels
 	nodeSelector
+	volumes {
+		name
+		hostPath
+		path
+		readOnly
+	}
 	status
 	statusReason
 	unhealthyBecause {
@@ -5307,6 +5726,12 @@ fragment Instance on Instance {
 	envNames
 	labels
 	nodeSelector
+	volumes {
+		name
+		hostPath
+		path
+		readOnly
+	}
 	status
 	statusReason
 	unhealthyBecause {
@@ -5432,6 +5857,11 @@ fragment Node on Node {
 	version
 	bootId
 	images
+	volumes {
+		name
+		removing
+	}
+	hostPaths
 	subnet
 	desiredRevision
 	registeredAt

@@ -35,6 +35,7 @@ type ResolverRoot interface {
 	Node() NodeResolver
 	Query() QueryResolver
 	Subscription() SubscriptionResolver
+	Volume() VolumeResolver
 }
 
 type DirectiveRoot struct {
@@ -70,12 +71,14 @@ type ComplexityRoot struct {
 		Machine     func(childComplexity int) int
 		MemLimitMB  func(childComplexity int) int
 		Name        func(childComplexity int) int
+		Volumes     func(childComplexity int) int
 	}
 
 	Assignments struct {
 		DesiredRevision func(childComplexity int) int
 		Epoch           func(childComplexity int) int
 		Instances       func(childComplexity int) int
+		RemoveVolumes   func(childComplexity int) int
 		Subnet          func(childComplexity int) int
 	}
 
@@ -248,6 +251,7 @@ type ComplexityRoot struct {
 		Type             func(childComplexity int) int
 		UnhealthyBecause func(childComplexity int) int
 		Usage            func(childComplexity int) int
+		Volumes          func(childComplexity int) int
 	}
 
 	InstanceChange struct {
@@ -327,6 +331,7 @@ type ComplexityRoot struct {
 		ReleaseBrake       func(childComplexity int, input ReleaseBrakeInput) int
 		RemoveImage        func(childComplexity int, input RemoveImageInput) int
 		RemoveNode         func(childComplexity int, input RemoveNodeInput) int
+		RemoveVolume       func(childComplexity int, input muster.RemoveVolumeInput) int
 		ReportInstances    func(childComplexity int, input muster.ReportInstancesInput) int
 		RestartInstance    func(childComplexity int, input RestartInstanceInput) int
 		StartInstance      func(childComplexity int, input StartInstanceInput) int
@@ -344,6 +349,7 @@ type ComplexityRoot struct {
 		DesiredRevision  func(childComplexity int) int
 		Drain            func(childComplexity int) int
 		Free             func(childComplexity int) int
+		HostPaths        func(childComplexity int) int
 		Hostname         func(childComplexity int) int
 		ID               func(childComplexity int) int
 		Images           func(childComplexity int) int
@@ -365,6 +371,7 @@ type ComplexityRoot struct {
 		UnhealthyBecause func(childComplexity int) int
 		Usage            func(childComplexity int) int
 		Version          func(childComplexity int) int
+		Volumes          func(childComplexity int) int
 	}
 
 	NodeChange struct {
@@ -425,6 +432,7 @@ type ComplexityRoot struct {
 		Nodes         func(childComplexity int, filter *muster.NodeFilter, first *int, after *string) int
 		Peers         func(childComplexity int, uid string, incarnation int64) int
 		ServerInfo    func(childComplexity int) int
+		Volumes       func(childComplexity int, nodeID *string, first *int, after *string) int
 	}
 
 	RegisterNodePayload struct {
@@ -448,6 +456,11 @@ type ComplexityRoot struct {
 	RemoveNodePayload struct {
 		Node     func(childComplexity int) int
 		Revision func(childComplexity int) int
+	}
+
+	RemoveVolumePayload struct {
+		Revision func(childComplexity int) int
+		Volume   func(childComplexity int) int
 	}
 
 	ReportInstancesPayload struct {
@@ -510,8 +523,35 @@ type ComplexityRoot struct {
 	Usage struct {
 		At           func(childComplexity int) int
 		CPUPercent   func(childComplexity int) int
+		DiskAt       func(childComplexity int) int
+		DiskMB       func(childComplexity int) int
 		MemoryMB     func(childComplexity int) int
 		MemoryPeakMB func(childComplexity int) int
+	}
+
+	Volume struct {
+		Instances func(childComplexity int) int
+		Name      func(childComplexity int) int
+		Node      func(childComplexity int) int
+		Removing  func(childComplexity int) int
+	}
+
+	VolumeConnection struct {
+		Edges      func(childComplexity int) int
+		PageInfo   func(childComplexity int) int
+		TotalCount func(childComplexity int) int
+	}
+
+	VolumeEdge struct {
+		Cursor func(childComplexity int) int
+		Node   func(childComplexity int) int
+	}
+
+	VolumeMount struct {
+		HostPath func(childComplexity int) int
+		Name     func(childComplexity int) int
+		Path     func(childComplexity int) int
+		ReadOnly func(childComplexity int) int
 	}
 }
 
@@ -546,6 +586,7 @@ type MutationResolver interface {
 	StopInstance(ctx context.Context, input StopInstanceInput) (*StopInstancePayload, error)
 	RestartInstance(ctx context.Context, input RestartInstanceInput) (*RestartInstancePayload, error)
 	RemoveImage(ctx context.Context, input RemoveImageInput) (*RemoveImagePayload, error)
+	RemoveVolume(ctx context.Context, input muster.RemoveVolumeInput) (*RemoveVolumePayload, error)
 	AdoptInstance(ctx context.Context, input AdoptInstanceInput) (*AdoptInstancePayload, error)
 	TerminateInstance(ctx context.Context, input TerminateInstanceInput) (*TerminateInstancePayload, error)
 }
@@ -553,6 +594,8 @@ type NodeResolver interface {
 	UnhealthyBecause(ctx context.Context, obj *muster.Node) (*muster.Evidence, error)
 
 	LastSeen(ctx context.Context, obj *muster.Node) (*time.Time, error)
+
+	Volumes(ctx context.Context, obj *muster.Node) ([]*muster.Volume, error)
 
 	DesiredRevision(ctx context.Context, obj *muster.Node) (int64, error)
 
@@ -571,6 +614,7 @@ type QueryResolver interface {
 	ClusterHealth(ctx context.Context) (*muster.ClusterHealth, error)
 	Image(ctx context.Context, name string) (*muster.Image, error)
 	Images(ctx context.Context, first *int, after *string) (*muster.ImageConnection, error)
+	Volumes(ctx context.Context, nodeID *string, first *int, after *string) (*muster.VolumeConnection, error)
 	Changes(ctx context.Context, since *muster.Cursor, objectID *string, first *int) (*muster.ChangeConnection, error)
 	ServerInfo(ctx context.Context) (*muster.ServerInfo, error)
 	Assignments(ctx context.Context, uid string, incarnation int64) (*muster.Assignments, error)
@@ -582,6 +626,11 @@ type SubscriptionResolver interface {
 	InstanceChanges(ctx context.Context, since *muster.Cursor, initial *bool, filter *muster.InstanceFilter) (<-chan *muster.Event, error)
 	InstanceLogs(ctx context.Context, id string, after *string, tail *int, follow *bool) (<-chan *muster.LogPiece, error)
 	AgentRequests(ctx context.Context, uid string, incarnation int64) (<-chan *muster.AgentRequest, error)
+}
+type VolumeResolver interface {
+	Node(ctx context.Context, obj *muster.Volume) (*muster.Node, error)
+
+	Instances(ctx context.Context, obj *muster.Volume) ([]*muster.Instance, error)
 }
 
 // endregion ************************** generated!.gotpl **************************
@@ -713,6 +762,12 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Assignment.Name(childComplexity), true
+	case "Assignment.volumes":
+		if e.ComplexityRoot.Assignment.Volumes == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Assignment.Volumes(childComplexity), true
 
 	case "Assignments.desiredRevision":
 		if e.ComplexityRoot.Assignments.DesiredRevision == nil {
@@ -732,6 +787,12 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Assignments.Instances(childComplexity), true
+	case "Assignments.removeVolumes":
+		if e.ComplexityRoot.Assignments.RemoveVolumes == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Assignments.RemoveVolumes(childComplexity), true
 	case "Assignments.subnet":
 		if e.ComplexityRoot.Assignments.Subnet == nil {
 			break
@@ -1463,6 +1524,12 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Instance.Usage(childComplexity), true
+	case "Instance.volumes":
+		if e.ComplexityRoot.Instance.Volumes == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Instance.Volumes(childComplexity), true
 
 	case "InstanceChange.actor":
 		if e.ComplexityRoot.InstanceChange.Actor == nil {
@@ -1832,6 +1899,17 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Mutation.RemoveNode(childComplexity, args["input"].(RemoveNodeInput)), true
+	case "Mutation.removeVolume":
+		if e.ComplexityRoot.Mutation.RemoveVolume == nil {
+			break
+		}
+
+		args, err := ec.field_Mutation_removeVolume_args(ctx, rawArgs)
+		if err != nil {
+			return 0, false
+		}
+
+		return e.ComplexityRoot.Mutation.RemoveVolume(childComplexity, args["input"].(muster.RemoveVolumeInput)), true
 	case "Mutation.reportInstances":
 		if e.ComplexityRoot.Mutation.ReportInstances == nil {
 			break
@@ -1952,6 +2030,12 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Node.Free(childComplexity), true
+	case "Node.hostPaths":
+		if e.ComplexityRoot.Node.HostPaths == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Node.HostPaths(childComplexity), true
 	case "Node.hostname":
 		if e.ComplexityRoot.Node.Hostname == nil {
 			break
@@ -2083,6 +2167,12 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Node.Version(childComplexity), true
+	case "Node.volumes":
+		if e.ComplexityRoot.Node.Volumes == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Node.Volumes(childComplexity), true
 
 	case "NodeChange.actor":
 		if e.ComplexityRoot.NodeChange.Actor == nil {
@@ -2370,6 +2460,17 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Query.ServerInfo(childComplexity), true
+	case "Query.volumes":
+		if e.ComplexityRoot.Query.Volumes == nil {
+			break
+		}
+
+		args, err := ec.field_Query_volumes_args(ctx, rawArgs)
+		if err != nil {
+			return 0, false
+		}
+
+		return e.ComplexityRoot.Query.Volumes(childComplexity, args["nodeId"].(*string), args["first"].(*int), args["after"].(*string)), true
 
 	case "RegisterNodePayload.node":
 		if e.ComplexityRoot.RegisterNodePayload.Node == nil {
@@ -2440,6 +2541,19 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.RemoveNodePayload.Revision(childComplexity), true
+
+	case "RemoveVolumePayload.revision":
+		if e.ComplexityRoot.RemoveVolumePayload.Revision == nil {
+			break
+		}
+
+		return e.ComplexityRoot.RemoveVolumePayload.Revision(childComplexity), true
+	case "RemoveVolumePayload.volume":
+		if e.ComplexityRoot.RemoveVolumePayload.Volume == nil {
+			break
+		}
+
+		return e.ComplexityRoot.RemoveVolumePayload.Volume(childComplexity), true
 
 	case "ReportInstancesPayload.remove":
 		if e.ComplexityRoot.ReportInstancesPayload.Remove == nil {
@@ -2667,6 +2781,18 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Usage.CPUPercent(childComplexity), true
+	case "Usage.diskAt":
+		if e.ComplexityRoot.Usage.DiskAt == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Usage.DiskAt(childComplexity), true
+	case "Usage.diskMb":
+		if e.ComplexityRoot.Usage.DiskMB == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Usage.DiskMB(childComplexity), true
 	case "Usage.memoryMb":
 		if e.ComplexityRoot.Usage.MemoryMB == nil {
 			break
@@ -2679,6 +2805,88 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Usage.MemoryPeakMB(childComplexity), true
+
+	case "Volume.instances":
+		if e.ComplexityRoot.Volume.Instances == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Volume.Instances(childComplexity), true
+	case "Volume.name":
+		if e.ComplexityRoot.Volume.Name == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Volume.Name(childComplexity), true
+	case "Volume.node":
+		if e.ComplexityRoot.Volume.Node == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Volume.Node(childComplexity), true
+	case "Volume.removing":
+		if e.ComplexityRoot.Volume.Removing == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Volume.Removing(childComplexity), true
+
+	case "VolumeConnection.edges":
+		if e.ComplexityRoot.VolumeConnection.Edges == nil {
+			break
+		}
+
+		return e.ComplexityRoot.VolumeConnection.Edges(childComplexity), true
+	case "VolumeConnection.pageInfo":
+		if e.ComplexityRoot.VolumeConnection.PageInfo == nil {
+			break
+		}
+
+		return e.ComplexityRoot.VolumeConnection.PageInfo(childComplexity), true
+	case "VolumeConnection.totalCount":
+		if e.ComplexityRoot.VolumeConnection.TotalCount == nil {
+			break
+		}
+
+		return e.ComplexityRoot.VolumeConnection.TotalCount(childComplexity), true
+
+	case "VolumeEdge.cursor":
+		if e.ComplexityRoot.VolumeEdge.Cursor == nil {
+			break
+		}
+
+		return e.ComplexityRoot.VolumeEdge.Cursor(childComplexity), true
+	case "VolumeEdge.node":
+		if e.ComplexityRoot.VolumeEdge.Node == nil {
+			break
+		}
+
+		return e.ComplexityRoot.VolumeEdge.Node(childComplexity), true
+
+	case "VolumeMount.hostPath":
+		if e.ComplexityRoot.VolumeMount.HostPath == nil {
+			break
+		}
+
+		return e.ComplexityRoot.VolumeMount.HostPath(childComplexity), true
+	case "VolumeMount.name":
+		if e.ComplexityRoot.VolumeMount.Name == nil {
+			break
+		}
+
+		return e.ComplexityRoot.VolumeMount.Name(childComplexity), true
+	case "VolumeMount.path":
+		if e.ComplexityRoot.VolumeMount.Path == nil {
+			break
+		}
+
+		return e.ComplexityRoot.VolumeMount.Path(childComplexity), true
+	case "VolumeMount.readOnly":
+		if e.ComplexityRoot.VolumeMount.ReadOnly == nil {
+			break
+		}
+
+		return e.ComplexityRoot.VolumeMount.ReadOnly(childComplexity), true
 
 	}
 	return 0, false
@@ -2707,6 +2915,7 @@ func (e *executableSchema) Exec(ctx context.Context) graphql.ResponseHandler {
 			graphql.NewInputUnmarshaler("ReleaseBrakeInput", ec.unmarshalInputReleaseBrakeInput),
 			graphql.NewInputUnmarshaler("RemoveImageInput", ec.unmarshalInputRemoveImageInput),
 			graphql.NewInputUnmarshaler("RemoveNodeInput", ec.unmarshalInputRemoveNodeInput),
+			graphql.NewInputUnmarshaler("RemoveVolumeInput", ec.unmarshalInputRemoveVolumeInput),
 			graphql.NewInputUnmarshaler("ReportInstancesInput", ec.unmarshalInputReportInstancesInput),
 			graphql.NewInputUnmarshaler("RestartInstanceInput", ec.unmarshalInputRestartInstanceInput),
 			graphql.NewInputUnmarshaler("StartInstanceInput", ec.unmarshalInputStartInstanceInput),
@@ -2714,6 +2923,7 @@ func (e *executableSchema) Exec(ctx context.Context) graphql.ResponseHandler {
 			graphql.NewInputUnmarshaler("TerminateInstanceInput", ec.unmarshalInputTerminateInstanceInput),
 			graphql.NewInputUnmarshaler("UncordonNodeInput", ec.unmarshalInputUncordonNodeInput),
 			graphql.NewInputUnmarshaler("UsageInput", ec.unmarshalInputUsageInput),
+			graphql.NewInputUnmarshaler("VolumeMountInput", ec.unmarshalInputVolumeMountInput),
 		)
 	}
 	first := true
@@ -2933,6 +3143,15 @@ type Query {
     "Continue after this edge."
     after: String
   ): ImageConnection @auth(requires: VIEWER)
+  "The volumes of the nodes in order of their name. A name is in the whole cluster one volume, unless nodes came together that each had one."
+  volumes(
+    "Only on this node: its id or uid."
+    nodeId: ID
+    "How many at most: 1 to 100."
+    first: Int = 20
+    "Continue after this edge."
+    after: String
+  ): VolumeConnection @auth(requires: VIEWER)
   "The change log, oldest first."
   changes(
     "Only what came after this cursor; without it, from the oldest that is kept."
@@ -3047,6 +3266,11 @@ type Mutation {
     "Which image."
     input: RemoveImageInput!
   ): RemoveImagePayload @auth(requires: OPERATOR)
+  "Deletes a volume with all that is in it; CONFLICT while an instance uses it."
+  removeVolume(
+    "Which volume."
+    input: RemoveVolumeInput!
+  ): RemoveVolumePayload @auth(requires: OPERATOR)
   "Takes an UNKNOWN instance in, as it was found; terminateInstance is the other choice."
   adoptInstance(
     "Which instance."
@@ -3172,6 +3396,10 @@ type Node {
   bootId: String!
   "The images that it has: its own by name, those that it got from the server as NAME@DIGEST with the digest's first 12 digits."
   images: [String!]!
+  "The volumes that it has, in order of their name."
+  volumes: [Volume!]!
+  "What of its own files instances may have: these paths, and what is below them."
+  hostPaths: [String!]!
   "The network of its instances, a /24."
   subnet: String!
   "The newest revision at which what it should run changed."
@@ -3220,6 +3448,10 @@ type Usage {
   memoryMb: Int!
   "The most that it was since the instance's start, in MiB; null: not known."
   memoryPeakMb: Int
+  "What the instance's own disk takes, its volumes apart, in MiB; null: not known yet, or it is a node's."
+  diskMb: Int
+  "When that was measured: every few minutes, a large disk less often."
+  diskAt: Time
   "When the server was told."
   at: Time!
 }
@@ -3362,6 +3594,8 @@ type Instance {
   labels: Map!
   "The labels that its node has to have."
   nodeSelector: Map!
+  "The directories of its node's that it sees."
+  volumes: [VolumeMount!]!
   "What was observed."
   status: InstanceStatus!
   "Why it is in this status."
@@ -3667,6 +3901,78 @@ type ImageEdge {
   node: Image!
 }
 
+# --- volumes ---------------------------------------------------------------
+
+"A directory of its node's that an instance sees."
+type VolumeMount {
+  "The name of the volume; empty: it is a host path."
+  name: String!
+  "The path on the node; empty: it is a volume."
+  hostPath: String!
+  "The path inside of the instance."
+  path: String!
+  "Whether the instance cannot write there."
+  readOnly: Boolean!
+}
+
+"A directory of a node's that an instance shall see: a volume, or a host path."
+input VolumeMountInput {
+  "The name of a volume; it is made at its first use."
+  name: String = ""
+  "Instead of a name: an absolute path on the node, which its agent has to allow."
+  hostPath: String = ""
+  "The path inside of the instance: absolute, and not in /proc, /sys, /dev or /run."
+  path: String!
+  "Whether the instance cannot write there."
+  readOnly: Boolean = false
+}
+
+"A named directory on a node that outlives the instances that use it."
+type Volume {
+  "Its name."
+  name: String!
+  "The node that has it."
+  node: Node
+  "Whether it was removed and its node has not confirmed yet."
+  removing: Boolean!
+  "The instances that use it, also those that are stopped."
+  instances: [Instance!]!
+}
+
+"A page of volumes."
+type VolumeConnection {
+  "The volumes with their cursors."
+  edges: [VolumeEdge!]!
+  "How to go on."
+  pageInfo: PageInfo!
+  "How many there are in all."
+  totalCount: Int!
+}
+
+"A volume on a page."
+type VolumeEdge {
+  "Where to continue after it."
+  cursor: String!
+  "The volume."
+  node: Volume!
+}
+
+"Which volume to remove."
+input RemoveVolumeInput {
+  "Its name."
+  name: String!
+  "The id or uid of the node that has it; without it the one that does."
+  nodeId: ID
+}
+
+"The volume that is being removed."
+type RemoveVolumePayload {
+  "The volume."
+  volume: Volume
+  "The revision of the commit."
+  revision: Int64!
+}
+
 # --- cluster ---------------------------------------------------------------
 
 "How the cluster is, in a word."
@@ -3822,6 +4128,10 @@ input RegisterNodeInput {
   bootId: String = ""
   "The images that it has."
   images: [String!]
+  "The names of the volumes that it has."
+  volumes: [String!]
+  "What of its own files instances may have."
+  hostPaths: [String!]
   "The epoch whose assignments it applied last."
   epoch: String = ""
   "The desired revision that it has applied."
@@ -3874,6 +4184,10 @@ input MachineUsageInput {
   memoryMb: Int!
   "The most that it was since its start, in MiB."
   memoryPeakMb: Int
+  "What its own disk takes, in MiB."
+  diskMb: Int
+  "How long ago that was measured."
+  diskAge: Duration
 }
 
 "When to beat again, and whether to fetch."
@@ -3904,6 +4218,8 @@ input ReportInstancesInput {
   appliedRevision: Int64!
   "The images that the node has; absent: as before."
   images: [String!]
+  "The names of the volumes that it has; absent: as before."
+  volumes: [String!]
   "Everything that is on the node."
   instances: [InstanceReportInput!]!
 }
@@ -3938,6 +4254,8 @@ input InstanceReportInput {
   baseImage: String = ""
   "The digest of the server's image that that is; empty: the node's own."
   imageDigest: String = ""
+  "The directories of the node's that it sees."
+  volumes: [VolumeMountInput!]
 }
 
 "What the report led to."
@@ -4008,6 +4326,8 @@ type Assignments {
   subnet: String!
   "Every instance that the node should have or remove."
   instances: [Assignment!]!
+  "The volumes that the node should delete."
+  removeVolumes: [String!]!
 }
 
 "The cluster's networks as a node has to know them."
@@ -4060,6 +4380,8 @@ type Assignment {
   memLimitMb: Int!
   "Its address."
   addr: String!
+  "The directories of the node's that it sees."
+  volumes: [VolumeMount!]!
 }
 
 "Which node to cordon."
@@ -4204,6 +4526,8 @@ input LaunchInstanceInput {
   labels: Map
   "Labels that its node has to have."
   nodeSelector: Map
+  "Directories of its node's that it shall see, at most 16. An instance goes to the node that has its volumes."
+  volumes: [VolumeMountInput!]
   "Only on this node: its id or uid."
   nodeId: ID
   "Nothing fits now: wait as PENDING instead of NO_CAPACITY."
@@ -4371,6 +4695,8 @@ func (ec *executionContext) childFields_Assignment(ctx context.Context, field gr
 		return ec.fieldContext_Assignment_memLimitMb(ctx, field)
 	case "addr":
 		return ec.fieldContext_Assignment_addr(ctx, field)
+	case "volumes":
+		return ec.fieldContext_Assignment_volumes(ctx, field)
 	}
 	return nil, fmt.Errorf("no field named %q was found under type Assignment", field.Name)
 }
@@ -4385,6 +4711,8 @@ func (ec *executionContext) childFields_Assignments(ctx context.Context, field g
 		return ec.fieldContext_Assignments_subnet(ctx, field)
 	case "instances":
 		return ec.fieldContext_Assignments_instances(ctx, field)
+	case "removeVolumes":
+		return ec.fieldContext_Assignments_removeVolumes(ctx, field)
 	}
 	return nil, fmt.Errorf("no field named %q was found under type Assignments", field.Name)
 }
@@ -4691,6 +5019,8 @@ func (ec *executionContext) childFields_Instance(ctx context.Context, field grap
 		return ec.fieldContext_Instance_labels(ctx, field)
 	case "nodeSelector":
 		return ec.fieldContext_Instance_nodeSelector(ctx, field)
+	case "volumes":
+		return ec.fieldContext_Instance_volumes(ctx, field)
 	case "status":
 		return ec.fieldContext_Instance_status(ctx, field)
 	case "statusReason":
@@ -4899,6 +5229,10 @@ func (ec *executionContext) childFields_Node(ctx context.Context, field graphql.
 		return ec.fieldContext_Node_bootId(ctx, field)
 	case "images":
 		return ec.fieldContext_Node_images(ctx, field)
+	case "volumes":
+		return ec.fieldContext_Node_volumes(ctx, field)
+	case "hostPaths":
+		return ec.fieldContext_Node_hostPaths(ctx, field)
 	case "subnet":
 		return ec.fieldContext_Node_subnet(ctx, field)
 	case "desiredRevision":
@@ -5057,6 +5391,16 @@ func (ec *executionContext) childFields_RemoveNodePayload(ctx context.Context, f
 	return nil, fmt.Errorf("no field named %q was found under type RemoveNodePayload", field.Name)
 }
 
+func (ec *executionContext) childFields_RemoveVolumePayload(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+	switch field.Name {
+	case "volume":
+		return ec.fieldContext_RemoveVolumePayload_volume(ctx, field)
+	case "revision":
+		return ec.fieldContext_RemoveVolumePayload_revision(ctx, field)
+	}
+	return nil, fmt.Errorf("no field named %q was found under type RemoveVolumePayload", field.Name)
+}
+
 func (ec *executionContext) childFields_ReportInstancesPayload(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
 	switch field.Name {
 	case "remove":
@@ -5163,10 +5507,64 @@ func (ec *executionContext) childFields_Usage(ctx context.Context, field graphql
 		return ec.fieldContext_Usage_memoryMb(ctx, field)
 	case "memoryPeakMb":
 		return ec.fieldContext_Usage_memoryPeakMb(ctx, field)
+	case "diskMb":
+		return ec.fieldContext_Usage_diskMb(ctx, field)
+	case "diskAt":
+		return ec.fieldContext_Usage_diskAt(ctx, field)
 	case "at":
 		return ec.fieldContext_Usage_at(ctx, field)
 	}
 	return nil, fmt.Errorf("no field named %q was found under type Usage", field.Name)
+}
+
+func (ec *executionContext) childFields_Volume(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+	switch field.Name {
+	case "name":
+		return ec.fieldContext_Volume_name(ctx, field)
+	case "node":
+		return ec.fieldContext_Volume_node(ctx, field)
+	case "removing":
+		return ec.fieldContext_Volume_removing(ctx, field)
+	case "instances":
+		return ec.fieldContext_Volume_instances(ctx, field)
+	}
+	return nil, fmt.Errorf("no field named %q was found under type Volume", field.Name)
+}
+
+func (ec *executionContext) childFields_VolumeConnection(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+	switch field.Name {
+	case "edges":
+		return ec.fieldContext_VolumeConnection_edges(ctx, field)
+	case "pageInfo":
+		return ec.fieldContext_VolumeConnection_pageInfo(ctx, field)
+	case "totalCount":
+		return ec.fieldContext_VolumeConnection_totalCount(ctx, field)
+	}
+	return nil, fmt.Errorf("no field named %q was found under type VolumeConnection", field.Name)
+}
+
+func (ec *executionContext) childFields_VolumeEdge(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+	switch field.Name {
+	case "cursor":
+		return ec.fieldContext_VolumeEdge_cursor(ctx, field)
+	case "node":
+		return ec.fieldContext_VolumeEdge_node(ctx, field)
+	}
+	return nil, fmt.Errorf("no field named %q was found under type VolumeEdge", field.Name)
+}
+
+func (ec *executionContext) childFields_VolumeMount(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+	switch field.Name {
+	case "name":
+		return ec.fieldContext_VolumeMount_name(ctx, field)
+	case "hostPath":
+		return ec.fieldContext_VolumeMount_hostPath(ctx, field)
+	case "path":
+		return ec.fieldContext_VolumeMount_path(ctx, field)
+	case "readOnly":
+		return ec.fieldContext_VolumeMount_readOnly(ctx, field)
+	}
+	return nil, fmt.Errorf("no field named %q was found under type VolumeMount", field.Name)
 }
 
 func (ec *executionContext) childFields___Directive(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
@@ -5487,6 +5885,20 @@ func (ec *executionContext) field_Mutation_removeNode_args(ctx context.Context, 
 	arg0, err := graphql.ProcessArgField(ctx, rawArgs, "input",
 		func(ctx context.Context, v any) (RemoveNodeInput, error) {
 			return ec.unmarshalNRemoveNodeInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐRemoveNodeInput(ctx, v)
+		})
+	if err != nil {
+		return nil, err
+	}
+	args["input"] = arg0
+	return args, nil
+}
+
+func (ec *executionContext) field_Mutation_removeVolume_args(ctx context.Context, rawArgs map[string]any) (map[string]any, error) {
+	var err error
+	args := map[string]any{}
+	arg0, err := graphql.ProcessArgField(ctx, rawArgs, "input",
+		func(ctx context.Context, v any) (muster.RemoveVolumeInput, error) {
+			return ec.unmarshalNRemoveVolumeInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚐRemoveVolumeInput(ctx, v)
 		})
 	if err != nil {
 		return nil, err
@@ -5824,6 +6236,36 @@ func (ec *executionContext) field_Query_peers_args(ctx context.Context, rawArgs 
 		return nil, err
 	}
 	args["incarnation"] = arg1
+	return args, nil
+}
+
+func (ec *executionContext) field_Query_volumes_args(ctx context.Context, rawArgs map[string]any) (map[string]any, error) {
+	var err error
+	args := map[string]any{}
+	arg0, err := graphql.ProcessArgField(ctx, rawArgs, "nodeId",
+		func(ctx context.Context, v any) (*string, error) {
+			return ec.unmarshalOID2ᚖstring(ctx, v)
+		})
+	if err != nil {
+		return nil, err
+	}
+	args["nodeId"] = arg0
+	arg1, err := graphql.ProcessArgField(ctx, rawArgs, "first",
+		func(ctx context.Context, v any) (*int, error) {
+			return ec.unmarshalOInt2ᚖint(ctx, v)
+		})
+	if err != nil {
+		return nil, err
+	}
+	args["first"] = arg1
+	arg2, err := graphql.ProcessArgField(ctx, rawArgs, "after",
+		func(ctx context.Context, v any) (*string, error) {
+			return ec.unmarshalOString2ᚖstring(ctx, v)
+		})
+	if err != nil {
+		return nil, err
+	}
+	args["after"] = arg2
 	return args, nil
 }
 
@@ -6483,6 +6925,38 @@ func (ec *executionContext) fieldContext_Assignment_addr(_ context.Context, fiel
 	return graphql.NewScalarFieldContext("Assignment", field, false, false, "String")
 }
 
+func (ec *executionContext) _Assignment_volumes(ctx context.Context, field graphql.CollectedField, obj *muster.Assignment) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Assignment_volumes(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Volumes, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v []muster.VolumeMount) graphql.Marshaler {
+			return ec.marshalNVolumeMount2ᚕgithubᚗcomᚋmusterᚑcloudᚋmusterᚐVolumeMountᚄ(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Assignment_volumes(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "Assignment",
+		Field:      field,
+		IsMethod:   false,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_VolumeMount(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
 func (ec *executionContext) _Assignments_epoch(ctx context.Context, field graphql.CollectedField, obj *muster.Assignments) (ret graphql.Marshaler) {
 	return graphql.ResolveField(
 		ctx,
@@ -6582,6 +7056,29 @@ func (ec *executionContext) fieldContext_Assignments_instances(_ context.Context
 		},
 	}
 	return fc, nil
+}
+
+func (ec *executionContext) _Assignments_removeVolumes(ctx context.Context, field graphql.CollectedField, obj *muster.Assignments) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Assignments_removeVolumes(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.RemoveVolumes, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v []string) graphql.Marshaler {
+			return ec.marshalNString2ᚕstringᚄ(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Assignments_removeVolumes(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Assignments", field, false, false, "String")
 }
 
 func (ec *executionContext) _Brake_state(ctx context.Context, field graphql.CollectedField, obj *muster.Condition) (ret graphql.Marshaler) {
@@ -9050,6 +9547,38 @@ func (ec *executionContext) fieldContext_Instance_nodeSelector(_ context.Context
 	return graphql.NewScalarFieldContext("Instance", field, false, false, "Map")
 }
 
+func (ec *executionContext) _Instance_volumes(ctx context.Context, field graphql.CollectedField, obj *muster.Instance) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Instance_volumes(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Volumes, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v []muster.VolumeMount) graphql.Marshaler {
+			return ec.marshalNVolumeMount2ᚕgithubᚗcomᚋmusterᚑcloudᚋmusterᚐVolumeMountᚄ(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Instance_volumes(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "Instance",
+		Field:      field,
+		IsMethod:   false,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_VolumeMount(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
 func (ec *executionContext) _Instance_status(ctx context.Context, field graphql.CollectedField, obj *muster.Instance) (ret graphql.Marshaler) {
 	return graphql.ResolveField(
 		ctx,
@@ -11448,6 +11977,68 @@ func (ec *executionContext) fieldContext_Mutation_removeImage(ctx context.Contex
 	return fc, nil
 }
 
+func (ec *executionContext) _Mutation_removeVolume(ctx context.Context, field graphql.CollectedField) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Mutation_removeVolume(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			fc := graphql.GetFieldContext(ctx)
+			return ec.Resolvers.Mutation().RemoveVolume(ctx, fc.Args["input"].(muster.RemoveVolumeInput))
+		},
+		func(ctx context.Context, next graphql.Resolver) graphql.Resolver {
+			directive0 := next
+
+			directive1 := func(ctx context.Context) (any, error) {
+				requires, err := ec.unmarshalNRole2githubᚗcomᚋmusterᚑcloudᚋmusterᚐRole(ctx, "OPERATOR")
+				if err != nil {
+					var zeroVal *RemoveVolumePayload
+					return zeroVal, err
+				}
+				if ec.Directives.Auth == nil {
+					var zeroVal *RemoveVolumePayload
+					return zeroVal, errors.New("directive auth is not implemented")
+				}
+				return ec.Directives.Auth(ctx, nil, directive0, requires)
+			}
+
+			next = directive1
+			return next
+		},
+		func(ctx context.Context, selections ast.SelectionSet, v *RemoveVolumePayload) graphql.Marshaler {
+			return ec.marshalORemoveVolumePayload2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐRemoveVolumePayload(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Mutation_removeVolume(ctx context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "Mutation",
+		Field:      field,
+		IsMethod:   true,
+		IsResolver: true,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_RemoveVolumePayload(ctx, field)
+		},
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			err = ec.Recover(ctx, r)
+			ec.Error(ctx, err)
+		}
+	}()
+	ctx = graphql.WithFieldContext(ctx, fc)
+	if fc.Args, err = ec.field_Mutation_removeVolume_args(ctx, field.ArgumentMap(ec.Variables)); err != nil {
+		ec.Error(ctx, err)
+		return fc, err
+	}
+	return fc, nil
+}
+
 func (ec *executionContext) _Mutation_adoptInstance(ctx context.Context, field graphql.CollectedField) (ret graphql.Marshaler) {
 	return graphql.ResolveField(
 		ctx,
@@ -12047,6 +12638,61 @@ func (ec *executionContext) _Node_images(ctx context.Context, field graphql.Coll
 	)
 }
 func (ec *executionContext) fieldContext_Node_images(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Node", field, false, false, "String")
+}
+
+func (ec *executionContext) _Node_volumes(ctx context.Context, field graphql.CollectedField, obj *muster.Node) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Node_volumes(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return ec.Resolvers.Node().Volumes(ctx, obj)
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v []*muster.Volume) graphql.Marshaler {
+			return ec.marshalNVolume2ᚕᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐVolumeᚄ(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Node_volumes(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "Node",
+		Field:      field,
+		IsMethod:   true,
+		IsResolver: true,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_Volume(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _Node_hostPaths(ctx context.Context, field graphql.CollectedField, obj *muster.Node) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Node_hostPaths(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.HostPaths, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v []string) graphql.Marshaler {
+			return ec.marshalNString2ᚕstringᚄ(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Node_hostPaths(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
 	return graphql.NewScalarFieldContext("Node", field, false, false, "String")
 }
 
@@ -13464,6 +14110,68 @@ func (ec *executionContext) fieldContext_Query_images(ctx context.Context, field
 	return fc, nil
 }
 
+func (ec *executionContext) _Query_volumes(ctx context.Context, field graphql.CollectedField) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Query_volumes(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			fc := graphql.GetFieldContext(ctx)
+			return ec.Resolvers.Query().Volumes(ctx, fc.Args["nodeId"].(*string), fc.Args["first"].(*int), fc.Args["after"].(*string))
+		},
+		func(ctx context.Context, next graphql.Resolver) graphql.Resolver {
+			directive0 := next
+
+			directive1 := func(ctx context.Context) (any, error) {
+				requires, err := ec.unmarshalNRole2githubᚗcomᚋmusterᚑcloudᚋmusterᚐRole(ctx, "VIEWER")
+				if err != nil {
+					var zeroVal *muster.VolumeConnection
+					return zeroVal, err
+				}
+				if ec.Directives.Auth == nil {
+					var zeroVal *muster.VolumeConnection
+					return zeroVal, errors.New("directive auth is not implemented")
+				}
+				return ec.Directives.Auth(ctx, nil, directive0, requires)
+			}
+
+			next = directive1
+			return next
+		},
+		func(ctx context.Context, selections ast.SelectionSet, v *muster.VolumeConnection) graphql.Marshaler {
+			return ec.marshalOVolumeConnection2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐVolumeConnection(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Query_volumes(ctx context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "Query",
+		Field:      field,
+		IsMethod:   true,
+		IsResolver: true,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_VolumeConnection(ctx, field)
+		},
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			err = ec.Recover(ctx, r)
+			ec.Error(ctx, err)
+		}
+	}()
+	ctx = graphql.WithFieldContext(ctx, fc)
+	if fc.Args, err = ec.field_Query_volumes_args(ctx, field.ArgumentMap(ec.Variables)); err != nil {
+		ec.Error(ctx, err)
+		return fc, err
+	}
+	return fc, nil
+}
+
 func (ec *executionContext) _Query_changes(ctx context.Context, field graphql.CollectedField) (ret graphql.Marshaler) {
 	return graphql.ResolveField(
 		ctx,
@@ -14072,6 +14780,61 @@ func (ec *executionContext) _RemoveNodePayload_revision(ctx context.Context, fie
 }
 func (ec *executionContext) fieldContext_RemoveNodePayload_revision(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
 	return graphql.NewScalarFieldContext("RemoveNodePayload", field, false, false, "Int64")
+}
+
+func (ec *executionContext) _RemoveVolumePayload_volume(ctx context.Context, field graphql.CollectedField, obj *RemoveVolumePayload) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_RemoveVolumePayload_volume(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Volume, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *muster.Volume) graphql.Marshaler {
+			return ec.marshalOVolume2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐVolume(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_RemoveVolumePayload_volume(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "RemoveVolumePayload",
+		Field:      field,
+		IsMethod:   false,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_Volume(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _RemoveVolumePayload_revision(ctx context.Context, field graphql.CollectedField, obj *RemoveVolumePayload) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_RemoveVolumePayload_revision(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Revision, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v int64) graphql.Marshaler {
+			return ec.marshalNInt642int64(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_RemoveVolumePayload_revision(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("RemoveVolumePayload", field, false, false, "Int64")
 }
 
 func (ec *executionContext) _ReportInstancesPayload_remove(ctx context.Context, field graphql.CollectedField, obj *ReportInstancesPayload) (ret graphql.Marshaler) {
@@ -15073,6 +15836,52 @@ func (ec *executionContext) fieldContext_Usage_memoryPeakMb(_ context.Context, f
 	return graphql.NewScalarFieldContext("Usage", field, false, false, "Int")
 }
 
+func (ec *executionContext) _Usage_diskMb(ctx context.Context, field graphql.CollectedField, obj *muster.Usage) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Usage_diskMb(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.DiskMB, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *int) graphql.Marshaler {
+			return ec.marshalOInt2ᚖint(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Usage_diskMb(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Usage", field, false, false, "Int")
+}
+
+func (ec *executionContext) _Usage_diskAt(ctx context.Context, field graphql.CollectedField, obj *muster.Usage) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Usage_diskAt(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.DiskAt, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *time.Time) graphql.Marshaler {
+			return ec.marshalOTime2ᚖtimeᚐTime(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Usage_diskAt(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Usage", field, false, false, "Time")
+}
+
 func (ec *executionContext) _Usage_at(ctx context.Context, field graphql.CollectedField, obj *muster.Usage) (ret graphql.Marshaler) {
 	return graphql.ResolveField(
 		ctx,
@@ -15094,6 +15903,350 @@ func (ec *executionContext) _Usage_at(ctx context.Context, field graphql.Collect
 }
 func (ec *executionContext) fieldContext_Usage_at(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
 	return graphql.NewScalarFieldContext("Usage", field, false, false, "Time")
+}
+
+func (ec *executionContext) _Volume_name(ctx context.Context, field graphql.CollectedField, obj *muster.Volume) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Volume_name(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Name, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Volume_name(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Volume", field, false, false, "String")
+}
+
+func (ec *executionContext) _Volume_node(ctx context.Context, field graphql.CollectedField, obj *muster.Volume) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Volume_node(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return ec.Resolvers.Volume().Node(ctx, obj)
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *muster.Node) graphql.Marshaler {
+			return ec.marshalONode2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐNode(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Volume_node(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "Volume",
+		Field:      field,
+		IsMethod:   true,
+		IsResolver: true,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_Node(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _Volume_removing(ctx context.Context, field graphql.CollectedField, obj *muster.Volume) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Volume_removing(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Removing, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v bool) graphql.Marshaler {
+			return ec.marshalNBoolean2bool(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Volume_removing(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Volume", field, false, false, "Boolean")
+}
+
+func (ec *executionContext) _Volume_instances(ctx context.Context, field graphql.CollectedField, obj *muster.Volume) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Volume_instances(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return ec.Resolvers.Volume().Instances(ctx, obj)
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v []*muster.Instance) graphql.Marshaler {
+			return ec.marshalNInstance2ᚕᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐInstanceᚄ(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Volume_instances(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "Volume",
+		Field:      field,
+		IsMethod:   true,
+		IsResolver: true,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_Instance(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _VolumeConnection_edges(ctx context.Context, field graphql.CollectedField, obj *muster.VolumeConnection) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_VolumeConnection_edges(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Edges, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v []*muster.VolumeEdge) graphql.Marshaler {
+			return ec.marshalNVolumeEdge2ᚕᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐVolumeEdgeᚄ(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_VolumeConnection_edges(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "VolumeConnection",
+		Field:      field,
+		IsMethod:   false,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_VolumeEdge(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _VolumeConnection_pageInfo(ctx context.Context, field graphql.CollectedField, obj *muster.VolumeConnection) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_VolumeConnection_pageInfo(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.PageInfo, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *muster.PageInfo) graphql.Marshaler {
+			return ec.marshalNPageInfo2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐPageInfo(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_VolumeConnection_pageInfo(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "VolumeConnection",
+		Field:      field,
+		IsMethod:   false,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_PageInfo(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _VolumeConnection_totalCount(ctx context.Context, field graphql.CollectedField, obj *muster.VolumeConnection) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_VolumeConnection_totalCount(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.TotalCount(), nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v int) graphql.Marshaler {
+			return ec.marshalNInt2int(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_VolumeConnection_totalCount(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("VolumeConnection", field, true, false, "Int")
+}
+
+func (ec *executionContext) _VolumeEdge_cursor(ctx context.Context, field graphql.CollectedField, obj *muster.VolumeEdge) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_VolumeEdge_cursor(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Cursor, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_VolumeEdge_cursor(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("VolumeEdge", field, false, false, "String")
+}
+
+func (ec *executionContext) _VolumeEdge_node(ctx context.Context, field graphql.CollectedField, obj *muster.VolumeEdge) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_VolumeEdge_node(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Node, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *muster.Volume) graphql.Marshaler {
+			return ec.marshalNVolume2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐVolume(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_VolumeEdge_node(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "VolumeEdge",
+		Field:      field,
+		IsMethod:   false,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_Volume(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _VolumeMount_name(ctx context.Context, field graphql.CollectedField, obj *muster.VolumeMount) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_VolumeMount_name(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Name, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_VolumeMount_name(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("VolumeMount", field, false, false, "String")
+}
+
+func (ec *executionContext) _VolumeMount_hostPath(ctx context.Context, field graphql.CollectedField, obj *muster.VolumeMount) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_VolumeMount_hostPath(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.HostPath, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_VolumeMount_hostPath(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("VolumeMount", field, false, false, "String")
+}
+
+func (ec *executionContext) _VolumeMount_path(ctx context.Context, field graphql.CollectedField, obj *muster.VolumeMount) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_VolumeMount_path(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Path, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_VolumeMount_path(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("VolumeMount", field, false, false, "String")
+}
+
+func (ec *executionContext) _VolumeMount_readOnly(ctx context.Context, field graphql.CollectedField, obj *muster.VolumeMount) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_VolumeMount_readOnly(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.ReadOnly, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v bool) graphql.Marshaler {
+			return ec.marshalNBoolean2bool(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_VolumeMount_readOnly(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("VolumeMount", field, false, false, "Boolean")
 }
 
 func (ec *executionContext) ___Directive_name(ctx context.Context, field graphql.CollectedField, obj *introspection.Directive) (ret graphql.Marshaler) {
@@ -16699,7 +17852,7 @@ func (ec *executionContext) unmarshalInputInstanceReportInput(ctx context.Contex
 		asMap["imageDigest"] = ""
 	}
 
-	fieldsInOrder := [...]string{"machine", "epoch", "id", "generation", "status", "reason", "pid", "exitCode", "output", "addr", "cpuLimit", "memLimitMb", "baseImage", "imageDigest"}
+	fieldsInOrder := [...]string{"machine", "epoch", "id", "generation", "status", "reason", "pid", "exitCode", "output", "addr", "cpuLimit", "memLimitMb", "baseImage", "imageDigest", "volumes"}
 	for _, k := range fieldsInOrder {
 		v, ok := asMap[k]
 		if !ok {
@@ -16804,6 +17957,13 @@ func (ec *executionContext) unmarshalInputInstanceReportInput(ctx context.Contex
 				return it, err
 			}
 			it.ImageDigest = data
+		case "volumes":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("volumes"))
+			data, err := ec.unmarshalOVolumeMountInput2ᚕgithubᚗcomᚋmusterᚑcloudᚋmusterᚐVolumeMountᚄ(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Volumes = data
 		}
 	}
 	return it, nil
@@ -16957,7 +18117,7 @@ func (ec *executionContext) unmarshalInputLaunchInstanceInput(ctx context.Contex
 		asMap["requestId"] = ""
 	}
 
-	fieldsInOrder := [...]string{"type", "name", "image", "command", "env", "labels", "nodeSelector", "nodeId", "queue", "queueTimeout", "requestId"}
+	fieldsInOrder := [...]string{"type", "name", "image", "command", "env", "labels", "nodeSelector", "volumes", "nodeId", "queue", "queueTimeout", "requestId"}
 	for _, k := range fieldsInOrder {
 		v, ok := asMap[k]
 		if !ok {
@@ -17013,6 +18173,13 @@ func (ec *executionContext) unmarshalInputLaunchInstanceInput(ctx context.Contex
 				return it, err
 			}
 			it.NodeSelector = data
+		case "volumes":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("volumes"))
+			data, err := ec.unmarshalOVolumeMountInput2ᚕgithubᚗcomᚋmusterᚑcloudᚋmusterᚐVolumeMountᚄ(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Volumes = data
 		case "nodeId":
 			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("nodeId"))
 			data, err := ec.unmarshalOID2ᚖstring(ctx, v)
@@ -17069,7 +18236,7 @@ func (ec *executionContext) unmarshalInputMachineUsageInput(ctx context.Context,
 		asMap[k] = v
 	}
 
-	fieldsInOrder := [...]string{"machine", "cpuPercent", "memoryMb", "memoryPeakMb"}
+	fieldsInOrder := [...]string{"machine", "cpuPercent", "memoryMb", "memoryPeakMb", "diskMb", "diskAge"}
 	for _, k := range fieldsInOrder {
 		v, ok := asMap[k]
 		if !ok {
@@ -17104,6 +18271,20 @@ func (ec *executionContext) unmarshalInputMachineUsageInput(ctx context.Context,
 				return it, err
 			}
 			it.MemoryPeakMB = data
+		case "diskMb":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("diskMb"))
+			data, err := ec.unmarshalOInt2ᚖint(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.DiskMB = data
+		case "diskAge":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("diskAge"))
+			data, err := ec.unmarshalODuration2ᚖtimeᚐDuration(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.DiskAge = data
 		}
 	}
 	return it, nil
@@ -17211,7 +18392,7 @@ func (ec *executionContext) unmarshalInputRegisterNodeInput(ctx context.Context,
 		asMap["appliedRevision"] = 0
 	}
 
-	fieldsInOrder := [...]string{"id", "uid", "hostname", "addr", "port", "role", "cpuCount", "memoryMb", "labels", "incarnation", "version", "bootId", "images", "epoch", "appliedRevision", "instances"}
+	fieldsInOrder := [...]string{"id", "uid", "hostname", "addr", "port", "role", "cpuCount", "memoryMb", "labels", "incarnation", "version", "bootId", "images", "volumes", "hostPaths", "epoch", "appliedRevision", "instances"}
 	for _, k := range fieldsInOrder {
 		v, ok := asMap[k]
 		if !ok {
@@ -17309,6 +18490,20 @@ func (ec *executionContext) unmarshalInputRegisterNodeInput(ctx context.Context,
 				return it, err
 			}
 			it.Images = data
+		case "volumes":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("volumes"))
+			data, err := ec.unmarshalOString2ᚕstringᚄ(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Volumes = data
+		case "hostPaths":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("hostPaths"))
+			data, err := ec.unmarshalOString2ᚕstringᚄ(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.HostPaths = data
 		case "epoch":
 			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("epoch"))
 			data, err := ec.unmarshalOString2string(ctx, v)
@@ -17477,6 +18672,55 @@ func UnmarshalRemoveNodeInput(ctx context.Context, raw any) (RemoveNodeInput, er
 	return out, err
 }
 
+func (ec *executionContext) unmarshalInputRemoveVolumeInput(ctx context.Context, obj any) (muster.RemoveVolumeInput, error) {
+	var it muster.RemoveVolumeInput
+	if obj == nil {
+		return it, nil
+	}
+
+	asMap := map[string]any{}
+	for k, v := range obj.(map[string]any) {
+		asMap[k] = v
+	}
+
+	fieldsInOrder := [...]string{"name", "nodeId"}
+	for _, k := range fieldsInOrder {
+		v, ok := asMap[k]
+		if !ok {
+			continue
+		}
+		switch k {
+		case "name":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("name"))
+			data, err := ec.unmarshalNString2string(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Name = data
+		case "nodeId":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("nodeId"))
+			data, err := ec.unmarshalOID2ᚖstring(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.NodeID = data
+		}
+	}
+	return it, nil
+}
+
+// UnmarshalRemoveVolumeInput unmarshals raw into the RemoveVolumeInput input type, using the
+// unmarshaler bound to ctx's request. Call it from a resolver to decode an input
+// object that was not passed as a field argument.
+//
+// ctx must come from a gqlgen request; outside one there is no unmarshaler to use
+// and the returned error says so.
+func UnmarshalRemoveVolumeInput(ctx context.Context, raw any) (muster.RemoveVolumeInput, error) {
+	var out muster.RemoveVolumeInput
+	err := graphql.UnmarshalNamedInputFromContext(ctx, "RemoveVolumeInput", raw, &out)
+	return out, err
+}
+
 func (ec *executionContext) unmarshalInputReportInstancesInput(ctx context.Context, obj any) (muster.ReportInstancesInput, error) {
 	var it muster.ReportInstancesInput
 	if obj == nil {
@@ -17488,7 +18732,7 @@ func (ec *executionContext) unmarshalInputReportInstancesInput(ctx context.Conte
 		asMap[k] = v
 	}
 
-	fieldsInOrder := [...]string{"uid", "incarnation", "sequence", "epoch", "appliedRevision", "images", "instances"}
+	fieldsInOrder := [...]string{"uid", "incarnation", "sequence", "epoch", "appliedRevision", "images", "volumes", "instances"}
 	for _, k := range fieldsInOrder {
 		v, ok := asMap[k]
 		if !ok {
@@ -17537,6 +18781,13 @@ func (ec *executionContext) unmarshalInputReportInstancesInput(ctx context.Conte
 				return it, err
 			}
 			it.Images = data
+		case "volumes":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("volumes"))
+			data, err := ec.unmarshalOString2ᚕstringᚄ(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Volumes = data
 		case "instances":
 			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("instances"))
 			data, err := ec.unmarshalNInstanceReportInput2ᚕgithubᚗcomᚋmusterᚑcloudᚋmusterᚐInstanceReportInputᚄ(ctx, v)
@@ -17827,6 +19078,79 @@ func UnmarshalUsageInput(ctx context.Context, raw any) (muster.UsageInput, error
 	return out, err
 }
 
+func (ec *executionContext) unmarshalInputVolumeMountInput(ctx context.Context, obj any) (muster.VolumeMount, error) {
+	var it muster.VolumeMount
+	if obj == nil {
+		return it, nil
+	}
+
+	asMap := map[string]any{}
+	for k, v := range obj.(map[string]any) {
+		asMap[k] = v
+	}
+
+	if _, present := asMap["name"]; !present {
+		asMap["name"] = ""
+	}
+	if _, present := asMap["hostPath"]; !present {
+		asMap["hostPath"] = ""
+	}
+	if _, present := asMap["readOnly"]; !present {
+		asMap["readOnly"] = false
+	}
+
+	fieldsInOrder := [...]string{"name", "hostPath", "path", "readOnly"}
+	for _, k := range fieldsInOrder {
+		v, ok := asMap[k]
+		if !ok {
+			continue
+		}
+		switch k {
+		case "name":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("name"))
+			data, err := ec.unmarshalOString2string(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Name = data
+		case "hostPath":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("hostPath"))
+			data, err := ec.unmarshalOString2string(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.HostPath = data
+		case "path":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("path"))
+			data, err := ec.unmarshalNString2string(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Path = data
+		case "readOnly":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("readOnly"))
+			data, err := ec.unmarshalOBoolean2bool(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.ReadOnly = data
+		}
+	}
+	return it, nil
+}
+
+// UnmarshalVolumeMountInput unmarshals raw into the VolumeMountInput input type, using the
+// unmarshaler bound to ctx's request. Call it from a resolver to decode an input
+// object that was not passed as a field argument.
+//
+// ctx must come from a gqlgen request; outside one there is no unmarshaler to use
+// and the returned error says so.
+func UnmarshalVolumeMountInput(ctx context.Context, raw any) (muster.VolumeMount, error) {
+	var out muster.VolumeMount
+	err := graphql.UnmarshalNamedInputFromContext(ctx, "VolumeMountInput", raw, &out)
+	return out, err
+}
+
 // endregion **************************** input.gotpl *****************************
 
 // region    ************************** interface.gotpl ***************************
@@ -18020,6 +19344,11 @@ func (ec *executionContext) _Assignment(ctx context.Context, sel ast.SelectionSe
 			if out.Values[i] == graphql.Null {
 				out.Invalids++
 			}
+		case "volumes":
+			out.Values[i] = ec._Assignment_volumes(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
 		default:
 			panic("unknown field " + strconv.Quote(field.Name))
 		}
@@ -18065,6 +19394,11 @@ func (ec *executionContext) _Assignments(ctx context.Context, sel ast.SelectionS
 			}
 		case "instances":
 			out.Values[i] = ec._Assignments_instances(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "removeVolumes":
+			out.Values[i] = ec._Assignments_removeVolumes(ctx, field, obj)
 			if out.Values[i] == graphql.Null {
 				out.Invalids++
 			}
@@ -19068,6 +20402,11 @@ func (ec *executionContext) _Instance(ctx context.Context, sel ast.SelectionSet,
 			if out.Values[i] == graphql.Null {
 				atomic.AddUint32(&out.Invalids, 1)
 			}
+		case "volumes":
+			out.Values[i] = ec._Instance_volumes(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
 		case "status":
 			out.Values[i] = ec._Instance_status(ctx, field, obj)
 			if out.Values[i] == graphql.Null {
@@ -19748,6 +21087,13 @@ func (ec *executionContext) _Mutation(ctx context.Context, sel ast.SelectionSet)
 			if out.Values[i] == graphql.RequiredNull {
 				out.Invalids++
 			}
+		case "removeVolume":
+			out.Values[i] = ec.OperationContext.RootResolverMiddleware(innerCtx, func(ctx context.Context) (res graphql.Marshaler) {
+				return ec._Mutation_removeVolume(ctx, field)
+			})
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
 		case "adoptInstance":
 			out.Values[i] = ec.OperationContext.RootResolverMiddleware(innerCtx, func(ctx context.Context) (res graphql.Marshaler) {
 				return ec._Mutation_adoptInstance(ctx, field)
@@ -19889,6 +21235,17 @@ func (ec *executionContext) _Node(ctx context.Context, sel ast.SelectionSet, obj
 			}
 		case "images":
 			out.Values[i] = ec._Node_images(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "volumes":
+			out.ResolveConcurrently(ec.OperationContext, &deferred, i,
+				true, true,
+				func(ctx context.Context) graphql.Marshaler {
+					return ec._Node_volumes(ctx, field, obj)
+				})
+		case "hostPaths":
+			out.Values[i] = ec._Node_hostPaths(ctx, field, obj)
 			if out.Values[i] == graphql.Null {
 				atomic.AddUint32(&out.Invalids, 1)
 			}
@@ -20330,6 +21687,12 @@ func (ec *executionContext) _Query(ctx context.Context, sel ast.SelectionSet) gr
 				func(ctx context.Context) graphql.Marshaler {
 					return ec._Query_images(ctx, field)
 				})
+		case "volumes":
+			out.ResolveRootConcurrently(innerCtx, ec.OperationContext, i,
+				true, false,
+				func(ctx context.Context) graphql.Marshaler {
+					return ec._Query_volumes(ctx, field)
+				})
 		case "changes":
 			out.ResolveRootConcurrently(innerCtx, ec.OperationContext, i,
 				true, false,
@@ -20532,6 +21895,44 @@ func (ec *executionContext) _RemoveNodePayload(ctx context.Context, sel ast.Sele
 			}
 		case "revision":
 			out.Values[i] = ec._RemoveNodePayload_revision(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
+var removeVolumePayloadImplementors = []string{"RemoveVolumePayload"}
+
+func (ec *executionContext) _RemoveVolumePayload(ctx context.Context, sel ast.SelectionSet, obj *RemoveVolumePayload) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, removeVolumePayloadImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("RemoveVolumePayload")
+		case "volume":
+			out.Values[i] = ec._RemoveVolumePayload_volume(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		case "revision":
+			out.Values[i] = ec._RemoveVolumePayload_revision(ctx, field, obj)
 			if out.Values[i] == graphql.Null {
 				out.Invalids++
 			}
@@ -20955,8 +22356,197 @@ func (ec *executionContext) _Usage(ctx context.Context, sel ast.SelectionSet, ob
 			if out.Values[i] == graphql.RequiredNull {
 				out.Invalids++
 			}
+		case "diskMb":
+			out.Values[i] = ec._Usage_diskMb(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		case "diskAt":
+			out.Values[i] = ec._Usage_diskAt(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
 		case "at":
 			out.Values[i] = ec._Usage_at(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
+var volumeImplementors = []string{"Volume"}
+
+func (ec *executionContext) _Volume(ctx context.Context, sel ast.SelectionSet, obj *muster.Volume) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, volumeImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("Volume")
+		case "name":
+			out.Values[i] = ec._Volume_name(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "node":
+			out.ResolveConcurrently(ec.OperationContext, &deferred, i,
+				true, false,
+				func(ctx context.Context) graphql.Marshaler {
+					return ec._Volume_node(ctx, field, obj)
+				})
+		case "removing":
+			out.Values[i] = ec._Volume_removing(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "instances":
+			out.ResolveConcurrently(ec.OperationContext, &deferred, i,
+				true, true,
+				func(ctx context.Context) graphql.Marshaler {
+					return ec._Volume_instances(ctx, field, obj)
+				})
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
+var volumeConnectionImplementors = []string{"VolumeConnection"}
+
+func (ec *executionContext) _VolumeConnection(ctx context.Context, sel ast.SelectionSet, obj *muster.VolumeConnection) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, volumeConnectionImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("VolumeConnection")
+		case "edges":
+			out.Values[i] = ec._VolumeConnection_edges(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "pageInfo":
+			out.Values[i] = ec._VolumeConnection_pageInfo(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "totalCount":
+			out.Values[i] = ec._VolumeConnection_totalCount(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
+var volumeEdgeImplementors = []string{"VolumeEdge"}
+
+func (ec *executionContext) _VolumeEdge(ctx context.Context, sel ast.SelectionSet, obj *muster.VolumeEdge) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, volumeEdgeImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("VolumeEdge")
+		case "cursor":
+			out.Values[i] = ec._VolumeEdge_cursor(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "node":
+			out.Values[i] = ec._VolumeEdge_node(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
+var volumeMountImplementors = []string{"VolumeMount"}
+
+func (ec *executionContext) _VolumeMount(ctx context.Context, sel ast.SelectionSet, obj *muster.VolumeMount) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, volumeMountImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("VolumeMount")
+		case "name":
+			out.Values[i] = ec._VolumeMount_name(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "hostPath":
+			out.Values[i] = ec._VolumeMount_hostPath(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "path":
+			out.Values[i] = ec._VolumeMount_path(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "readOnly":
+			out.Values[i] = ec._VolumeMount_readOnly(ctx, field, obj)
 			if out.Values[i] == graphql.Null {
 				out.Invalids++
 			}
@@ -21718,6 +23308,22 @@ func (ec *executionContext) marshalNImageEdge2ᚖgithubᚗcomᚋmusterᚑcloud�
 	return ec._ImageEdge(ctx, sel, v)
 }
 
+func (ec *executionContext) marshalNInstance2ᚕᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐInstanceᚄ(ctx context.Context, sel ast.SelectionSet, v []*muster.Instance) graphql.Marshaler {
+	ret := graphql.MarshalSliceConcurrently(ctx, len(v), 0, false, func(ctx context.Context, i int) graphql.Marshaler {
+		fc := graphql.GetFieldContext(ctx)
+		fc.Result = &v[i]
+		return ec.marshalNInstance2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐInstance(ctx, sel, v[i])
+	})
+
+	for _, e := range ret {
+		if e == graphql.Null {
+			return graphql.Null
+		}
+	}
+
+	return ret
+}
+
 func (ec *executionContext) marshalNInstance2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐInstance(ctx context.Context, sel ast.SelectionSet, v *muster.Instance) graphql.Marshaler {
 	if v == nil {
 		graphql.AddInvalidNullError(ctx, "Instance!")
@@ -22009,6 +23615,11 @@ func (ec *executionContext) unmarshalNRemoveNodeInput2githubᚗcomᚋmusterᚑcl
 	return res, graphql.ErrorOnPath(ctx, err)
 }
 
+func (ec *executionContext) unmarshalNRemoveVolumeInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚐRemoveVolumeInput(ctx context.Context, v any) (muster.RemoveVolumeInput, error) {
+	res, err := ec.unmarshalInputRemoveVolumeInput(ctx, v)
+	return res, graphql.ErrorOnPath(ctx, err)
+}
+
 func (ec *executionContext) unmarshalNReportInstancesInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚐReportInstancesInput(ctx context.Context, v any) (muster.ReportInstancesInput, error) {
 	res, err := ec.unmarshalInputReportInstancesInput(ctx, v)
 	return res, graphql.ErrorOnPath(ctx, err)
@@ -22132,6 +23743,79 @@ func (ec *executionContext) marshalNTime2timeᚐTime(ctx context.Context, sel as
 
 func (ec *executionContext) unmarshalNUncordonNodeInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐUncordonNodeInput(ctx context.Context, v any) (UncordonNodeInput, error) {
 	res, err := ec.unmarshalInputUncordonNodeInput(ctx, v)
+	return res, graphql.ErrorOnPath(ctx, err)
+}
+
+func (ec *executionContext) marshalNVolume2ᚕᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐVolumeᚄ(ctx context.Context, sel ast.SelectionSet, v []*muster.Volume) graphql.Marshaler {
+	ret := graphql.MarshalSliceConcurrently(ctx, len(v), 0, false, func(ctx context.Context, i int) graphql.Marshaler {
+		fc := graphql.GetFieldContext(ctx)
+		fc.Result = &v[i]
+		return ec.marshalNVolume2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐVolume(ctx, sel, v[i])
+	})
+
+	for _, e := range ret {
+		if e == graphql.Null {
+			return graphql.Null
+		}
+	}
+
+	return ret
+}
+
+func (ec *executionContext) marshalNVolume2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐVolume(ctx context.Context, sel ast.SelectionSet, v *muster.Volume) graphql.Marshaler {
+	if v == nil {
+		graphql.AddInvalidNullError(ctx, "Volume!")
+		return graphql.Null
+	}
+	return ec._Volume(ctx, sel, v)
+}
+
+func (ec *executionContext) marshalNVolumeEdge2ᚕᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐVolumeEdgeᚄ(ctx context.Context, sel ast.SelectionSet, v []*muster.VolumeEdge) graphql.Marshaler {
+	ret := graphql.MarshalSliceConcurrently(ctx, len(v), 0, false, func(ctx context.Context, i int) graphql.Marshaler {
+		fc := graphql.GetFieldContext(ctx)
+		fc.Result = &v[i]
+		return ec.marshalNVolumeEdge2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐVolumeEdge(ctx, sel, v[i])
+	})
+
+	for _, e := range ret {
+		if e == graphql.Null {
+			return graphql.Null
+		}
+	}
+
+	return ret
+}
+
+func (ec *executionContext) marshalNVolumeEdge2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐVolumeEdge(ctx context.Context, sel ast.SelectionSet, v *muster.VolumeEdge) graphql.Marshaler {
+	if v == nil {
+		graphql.AddInvalidNullError(ctx, "VolumeEdge!")
+		return graphql.Null
+	}
+	return ec._VolumeEdge(ctx, sel, v)
+}
+
+func (ec *executionContext) marshalNVolumeMount2githubᚗcomᚋmusterᚑcloudᚋmusterᚐVolumeMount(ctx context.Context, sel ast.SelectionSet, v muster.VolumeMount) graphql.Marshaler {
+	return ec._VolumeMount(ctx, sel, &v)
+}
+
+func (ec *executionContext) marshalNVolumeMount2ᚕgithubᚗcomᚋmusterᚑcloudᚋmusterᚐVolumeMountᚄ(ctx context.Context, sel ast.SelectionSet, v []muster.VolumeMount) graphql.Marshaler {
+	ret := graphql.MarshalSliceConcurrently(ctx, len(v), 0, false, func(ctx context.Context, i int) graphql.Marshaler {
+		fc := graphql.GetFieldContext(ctx)
+		fc.Result = &v[i]
+		return ec.marshalNVolumeMount2githubᚗcomᚋmusterᚑcloudᚋmusterᚐVolumeMount(ctx, sel, v[i])
+	})
+
+	for _, e := range ret {
+		if e == graphql.Null {
+			return graphql.Null
+		}
+	}
+
+	return ret
+}
+
+func (ec *executionContext) unmarshalNVolumeMountInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚐVolumeMount(ctx context.Context, v any) (muster.VolumeMount, error) {
+	res, err := ec.unmarshalInputVolumeMountInput(ctx, v)
 	return res, graphql.ErrorOnPath(ctx, err)
 }
 
@@ -22971,6 +24655,13 @@ func (ec *executionContext) marshalORemoveNodePayload2ᚖgithubᚗcomᚋmuster�
 	return ec._RemoveNodePayload(ctx, sel, v)
 }
 
+func (ec *executionContext) marshalORemoveVolumePayload2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐRemoveVolumePayload(ctx context.Context, sel ast.SelectionSet, v *RemoveVolumePayload) graphql.Marshaler {
+	if v == nil {
+		return graphql.Null
+	}
+	return ec._RemoveVolumePayload(ctx, sel, v)
+}
+
 func (ec *executionContext) marshalOReportInstancesPayload2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐReportInstancesPayload(ctx context.Context, sel ast.SelectionSet, v *ReportInstancesPayload) graphql.Marshaler {
 	if v == nil {
 		return graphql.Null
@@ -23128,6 +24819,37 @@ func (ec *executionContext) unmarshalOUsageInput2ᚖgithubᚗcomᚋmusterᚑclou
 	}
 	res, err := ec.unmarshalInputUsageInput(ctx, v)
 	return &res, graphql.ErrorOnPath(ctx, err)
+}
+
+func (ec *executionContext) marshalOVolume2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐVolume(ctx context.Context, sel ast.SelectionSet, v *muster.Volume) graphql.Marshaler {
+	if v == nil {
+		return graphql.Null
+	}
+	return ec._Volume(ctx, sel, v)
+}
+
+func (ec *executionContext) marshalOVolumeConnection2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐVolumeConnection(ctx context.Context, sel ast.SelectionSet, v *muster.VolumeConnection) graphql.Marshaler {
+	if v == nil {
+		return graphql.Null
+	}
+	return ec._VolumeConnection(ctx, sel, v)
+}
+
+func (ec *executionContext) unmarshalOVolumeMountInput2ᚕgithubᚗcomᚋmusterᚑcloudᚋmusterᚐVolumeMountᚄ(ctx context.Context, v any) ([]muster.VolumeMount, error) {
+	if v == nil {
+		return nil, nil
+	}
+	vSlice := graphql.CoerceList(v)
+	var err error
+	res := make([]muster.VolumeMount, len(vSlice))
+	for i := range vSlice {
+		ctx := graphql.WithPathContext(ctx, graphql.NewPathWithIndex(i))
+		res[i], err = ec.unmarshalNVolumeMountInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚐVolumeMount(ctx, vSlice[i])
+		if err != nil {
+			return nil, err
+		}
+	}
+	return res, nil
 }
 
 func (ec *executionContext) marshalO__EnumValue2ᚕgithubᚗcomᚋ99designsᚋgqlgenᚋgraphqlᚋintrospectionᚐEnumValueᚄ(ctx context.Context, sel ast.SelectionSet, v []introspection.EnumValue) graphql.Marshaler {

@@ -152,6 +152,14 @@ type RemoveNodePayload struct {
 	Revision int64 `json:"revision"`
 }
 
+// The volume that is being removed.
+type RemoveVolumePayload struct {
+	// The volume.
+	Volume *muster.Volume `json:"volume,omitempty"`
+	// The revision of the commit.
+	Revision int64 `json:"revision"`
+}
+
 // What the report led to.
 type ReportInstancesPayload struct {
 	// Of the reported machines, those that the registry knows to be terminated.

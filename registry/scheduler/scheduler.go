@@ -25,6 +25,7 @@ type Ask struct {
 	Pinned     muster.NodeUID // only this node; empty: any
 	// HasAddress says that the instance has its address already, as one has that starts again.
 	HasAddress bool
+	Mounts     Mounts
 }
 
 // Candidate is a node with what is in use on it.
@@ -112,6 +113,9 @@ func (o Options) refuse(ask Ask, c Candidate) string {
 		return fmt.Sprintf("it lacks the image %q", ask.Image)
 	case !ask.HasAddress && c.FreeAddresses <= 0:
 		return "it has no free address"
+	}
+	if reason := ask.Mounts.refuse(n, ask.Pinned != ""); reason != "" {
+		return reason
 	}
 	total := o.Total(n)
 	if free := total.MemoryMB - c.Used.MemoryMB; free < ask.MemoryMB {

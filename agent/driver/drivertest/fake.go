@@ -13,7 +13,7 @@ import (
 	"github.com/muster-cloud/muster/agent/driver"
 )
 
-// Fake is a driver in memory; it implements driver.Images, driver.Logs and driver.Stats too.
+// Fake is a driver in memory; it implements driver.Images, driver.Logs, driver.Stats and driver.Volumes too.
 type Fake struct {
 	host *Host
 }
@@ -68,6 +68,7 @@ func (f *Fake) Relaunch(ctx context.Context, name string) (driver.Status, error)
 		return driver.Status{}, fmt.Errorf("%w and runs: %s", driver.ErrExists, name)
 	}
 	m := newMachine(before.status.Spec, before.process.Disk)
+	m.process.volumes = h.mountLocked(before.status.Spec.Volumes)
 	m.process.output.WriteString(before.process.Output()) // its console goes on
 	h.machines[name] = m
 	h.mu.Unlock()
@@ -104,6 +105,9 @@ func (h *Host) claim(spec driver.Spec) (*machine, string, error) {
 	if image := muster.ImageRef(spec.Image, spec.ImageDigest); !slices.Contains(h.images, image) {
 		return nil, "", fmt.Errorf("%w: %s", driver.ErrNoImage, image)
 	}
+	if err := h.allowedLocked(spec.Volumes); err != nil {
+		return nil, "", err
+	}
 	predecessor, err := spec.Predecessor(h.statusesLocked())
 	if err != nil {
 		return nil, "", err
@@ -114,6 +118,7 @@ func (h *Host) claim(spec driver.Spec) (*machine, string, error) {
 		disk = h.machines[name].process.Disk
 	}
 	m := newMachine(spec, disk)
+	m.process.volumes = h.mountLocked(spec.Volumes)
 	h.machines[spec.Machine] = m
 	return m, name, nil
 }

@@ -22,11 +22,14 @@ func TestFake_Conforms(t *testing.T) {
 	drivertest.Run(t, func(t *testing.T) drivertest.Harness {
 		host := drivertest.NewHost()
 		t.Cleanup(host.Close)
+		host.AllowHostPath("/srv/shared")
 		return drivertest.Harness{
 			Open:      func(*testing.T) driver.Driver { return drivertest.NewFake(host) },
 			Spec:      complete,
 			Commands:  drivertest.FakeCommands(),
 			Console:   host.Console,
+			HostPath:  "/srv/shared",
+			Forbidden: "/etc",
 			Leftovers: host.Machines,
 		}
 	})

@@ -24,6 +24,8 @@ type Host struct {
 	watchers map[*watcher]struct{}
 	launches map[string]int
 	usage    map[string]driver.Usage
+	volumes  map[string]*Disk
+	allowed  map[string]*Disk // host paths
 	lastPID  int
 	payloads sync.WaitGroup
 }
@@ -50,6 +52,8 @@ func NewHost(images ...string) *Host {
 		watchers: map[*watcher]struct{}{},
 		launches: map[string]int{},
 		usage:    map[string]driver.Usage{},
+		volumes:  map[string]*Disk{},
+		allowed:  map[string]*Disk{},
 		lastPID:  1000,
 	}
 }

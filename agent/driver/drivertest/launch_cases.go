@@ -109,7 +109,10 @@ func (s *suite) wrongSpec(t *testing.T) {
 		"command":    func(spec *driver.Spec) { spec.Command = []string{""} },
 		"env":        func(spec *driver.Spec) { spec.Env = map[string]string{"A=B": "c"} },
 		"addr":       func(spec *driver.Spec) { spec.Addr = "10.0.0.300/24" },
-		"gateway":    func(spec *driver.Spec) { spec.Addr, spec.Gateway = "10.0.0.2/24", "10.0.1.1" },
+		"volumes[0].path": func(spec *driver.Spec) {
+			spec.Volumes = []muster.VolumeMount{{Name: "data", Path: "/proc/data"}}
+		},
+		"gateway": func(spec *driver.Spec) { spec.Addr, spec.Gateway = "10.0.0.2/24", "10.0.1.1" },
 	} {
 		spec := s.spec("a", 1, nil)
 		change(&spec)

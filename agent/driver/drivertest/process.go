@@ -22,8 +22,9 @@ type Process struct {
 	Killed <-chan struct{} // closed when it has been ended by force
 	Disk   *Disk
 
-	mu     sync.Mutex
-	output strings.Builder
+	volumes []mounted
+	mu      sync.Mutex
+	output  strings.Builder
 }
 
 // Print appends a line to the console.
@@ -61,6 +62,24 @@ func (d *Disk) Read(path string) (string, bool) {
 	return text, ok
 }
 
+// Write replaces a file, on the disk or in the volume that is mounted where it is.
+// False: it cannot be written there.
+func (p *Process) Write(path, text string) bool {
+	disk, at, readOnly := p.place(path)
+	if readOnly {
+		p.Print("%s: read-only file system", path)
+		return false
+	}
+	disk.Write(at, text)
+	return true
+}
+
+// Read returns a file and whether it is there.
+func (p *Process) Read(path string) (string, bool) {
+	disk, at, _ := p.place(path)
+	return disk.Read(at)
+}
+
 func builtins() map[string]Program {
 	return map[string]Program{
 		"idle": func(p *Process) int {
@@ -88,18 +107,20 @@ func builtins() map[string]Program {
 			}
 		},
 		"write": func(p *Process) int {
-			p.Disk.Write(p.Spec.Command[1], p.Spec.Command[2])
+			if !p.Write(p.Spec.Command[1], p.Spec.Command[2]) {
+				return 1
+			}
 			return 0
 		},
 		"append": func(p *Process) int {
-			text, _ := p.Disk.Read(p.Spec.Command[1])
+			text, _ := p.Read(p.Spec.Command[1])
 			text += p.Spec.Command[2] + "\n"
-			p.Disk.Write(p.Spec.Command[1], text)
+			p.Write(p.Spec.Command[1], text)
 			p.Print("%s", text)
 			return 0
 		},
 		"read": func(p *Process) int {
-			text, ok := p.Disk.Read(p.Spec.Command[1])
+			text, ok := p.Read(p.Spec.Command[1])
 			if !ok {
 				p.Print("no such file: %s", p.Spec.Command[1])
 				return 1

@@ -23,6 +23,8 @@ type Harness struct {
 	Commands Commands
 	// Console returns what a machine has printed so far.
 	Console func(machine string) string
+	// HostPath is a directory of the host's that machines are allowed; empty: none is. Forbidden is one that is not.
+	HostPath, Forbidden string
 	// Leftovers returns what is left of machines on the host, one line a thing; nil: only List is asked.
 	Leftovers func() []string
 }
@@ -60,6 +62,11 @@ func cases() []suiteCase {
 		{"a generation takes over the disk", (*suite).takeOver},
 		{"launched again on its own disk", (*suite).relaunch},
 		{"a disk is fresh after remove", (*suite).freshDisk},
+		{"a volume outlives its machines", (*suite).volumeOutlives},
+		{"a volume that two machines share", (*suite).volumeShared},
+		{"a volume that is read-only", (*suite).volumeReadOnly},
+		{"a volume is removed once nobody uses it", (*suite).volumeRemoved},
+		{"host paths", (*suite).hostPaths},
 		{"adopted by a new driver", (*suite).adopt},
 		{"watch tells of an exit", (*suite).watch},
 		{"a graceful stop", (*suite).graceful},
@@ -190,6 +197,7 @@ func (s *suite) clean(t *testing.T) {
 	if all, err = s.driver.List(t.Context()); err != nil || len(all) != 0 {
 		t.Errorf("listed after everything was removed: %+v, %v", all, err)
 	}
+	s.removeVolumes(t)
 	if s.Leftovers == nil {
 		return
 	}

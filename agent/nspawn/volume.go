@@ -1,0 +1,216 @@
+package nspawn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/muster-cloud/muster"
+	"github.com/muster-cloud/muster/agent/driver"
+)
+
+// bind is a directory or file of the host's that a machine sees.
+type bind struct {
+	Root     string `json:"root"` // without symbolic links; what may be seen at the most
+	Rel      string `json:"rel"`  // below it
+	At       string `json:"at"`   // inside
+	ReadOnly bool   `json:"readOnly"`
+}
+
+func (d *Driver) volumesDir() string { return filepath.Join(d.opts.StateDir, "volumes") }
+
+// HostPaths returns what machines are allowed of the host's files, sorted.
+func (d *Driver) HostPaths() []string { return slices.Sorted(slices.Values(d.opts.HostPaths)) }
+
+// Volumes returns the names of the volumes, sorted.
+func (d *Driver) Volumes(context.Context) ([]string, error) {
+	entries, err := os.ReadDir(d.volumesDir())
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("list volumes: %w", err)
+	}
+	names := []string{}
+	for _, entry := range entries { // sorted
+		if entry.IsDir() && muster.CheckName("name", entry.Name()) == nil {
+			names = append(names, entry.Name())
+		}
+	}
+	return names, nil
+}
+
+// RemoveVolume deletes a volume with all that is in it.
+func (d *Driver) RemoveVolume(_ context.Context, name string) error {
+	if err := muster.CheckName("name", name); err != nil {
+		return err
+	}
+	trash, err := d.discardVolume(name)
+	if err != nil || trash == "" {
+		return err
+	}
+	return os.RemoveAll(trash) // a large one takes its time, in which others go on
+}
+
+// discardVolume moves a volume that no machine sees out of the way, and returns where to.
+func (d *Driver) discardVolume(name string) (trash string, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	all, _, err := d.statuses()
+	if err != nil {
+		return "", err
+	}
+	for _, m := range all {
+		if m.Spec.Uses(name) || m.Spec.Disk == "" { // nobody knows what one with a damaged record sees
+			return "", fmt.Errorf("%w: %s", driver.ErrInUse, m.Spec.Machine)
+		}
+	}
+	path := filepath.Join(d.volumesDir(), name)
+	if !exists(path) {
+		return "", nil
+	}
+	if trash, err = os.MkdirTemp(d.volumesDir(), gone); err != nil {
+		return "", err
+	}
+	if err := os.Rename(path, filepath.Join(trash, name)); err != nil {
+		return "", errors.Join(err, os.Remove(trash))
+	}
+	return trash, nil
+}
+
+// makeVolumes makes those volumes of a machine's that are not there yet. None can be removed from when the machine
+// is put down: until then the caller has d.mu.
+func (d *Driver) makeVolumes(spec driver.Spec) error {
+	for _, v := range spec.Volumes {
+		if v.Name == "" {
+			continue
+		}
+		if err := os.MkdirAll(d.volumesDir(), 0o700); err != nil {
+			return err
+		}
+		path := filepath.Join(d.volumesDir(), v.Name)
+		err := os.Mkdir(path, 0o755)
+		if errors.Is(err, fs.ErrExist) {
+			continue
+		}
+		if err == nil {
+			err = os.Chmod(path, 0o755) // whatever the umask
+		}
+		if err != nil {
+			return fmt.Errorf("make the volume %s: %w", v.Name, err)
+		}
+	}
+	return nil
+}
+
+// binds returns what a machine sees of the host, or why it may not.
+func (d *Driver) binds(spec driver.Spec) ([]bind, error) {
+	state, err := filepath.EvalSymlinks(d.opts.StateDir)
+	if err != nil {
+		return nil, err
+	}
+	var all []bind
+	for _, v := range spec.Volumes {
+		b := bind{Root: filepath.Join(state, "volumes"), Rel: v.Name, At: v.Path, ReadOnly: v.ReadOnly}
+		if v.Name == "" {
+			if b.Root, b.Rel, err = d.allowed(v.HostPath); err != nil {
+				return nil, err
+			}
+		}
+		all = append(all, b)
+	}
+	return all, nil
+}
+
+// allowed looks whether a host path is in one that is allowed, also once all links have been
+// followed, and returns that one and the path in it.
+func (d *Driver) allowed(path string) (root, rel string, err error) {
+	if !slices.ContainsFunc(d.opts.HostPaths, func(dir string) bool { return muster.Within(path, dir) }) {
+		return "", "", muster.Errorf(muster.Forbidden, "the host path %s is not allowed on this node: start its agent with --allow-host-path %s, or use a named volume", path, path)
+	}
+	real, err := filepath.EvalSymlinks(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", "", muster.Errorf(muster.NotFound, "the host path %s is not there: make it on the node", path)
+	}
+	if err != nil {
+		return "", "", fmt.Errorf("the host path %s: %w", path, err)
+	}
+	for _, dir := range d.opts.HostPaths {
+		root, err := filepath.EvalSymlinks(dir)
+		if err != nil || !muster.Within(real, root) {
+			continue
+		}
+		rel, err := filepath.Rel(root, real)
+		return root, rel, err
+	}
+	return "", "", muster.Errorf(muster.Forbidden, "the host path %s leads to %s, which is not allowed on this node: start its agent with --allow-host-path %s, or remove the link", path, real, real)
+}
+
+// stagedAt is where the supervisor has a machine's n-th bind, for systemd-nspawn to take it from.
+func stagedAt(n int) string { return filepath.Join(runtimeDir, "muster.volumes", strconv.Itoa(n)) }
+
+// stage mounts what a machine sees in the supervisor's own mount namespace. Nothing between there and here
+// follows a link: other machines can write in what is allowed, and exchange a directory for a link meanwhile.
+func (r record) stage() error {
+	for n, b := range r.Binds {
+		if err := b.stage(stagedAt(n)); err != nil {
+			return fmt.Errorf("mount %s at %s: %w", filepath.Join(b.Root, b.Rel), b.At, err)
+		}
+	}
+	return nil
+}
+
+func (b bind) stage(target string) error {
+	fd, err := b.open()
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	var info unix.Stat_t
+	if err := unix.Fstat(fd, &info); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(target), 0o700); err != nil {
+		return err
+	}
+	if info.Mode&unix.S_IFMT == unix.S_IFDIR {
+		err = os.Mkdir(target, 0o700)
+	} else {
+		err = os.WriteFile(target, nil, 0o600)
+	}
+	if err != nil {
+		return err
+	}
+	return unix.Mount("/proc/self/fd/"+strconv.Itoa(fd), target, "", unix.MS_BIND|unix.MS_REC, "")
+}
+
+// open returns a descriptor that only serves to mount what it is of.
+func (b bind) open() (int, error) {
+	const flags = unix.O_PATH | unix.O_CLOEXEC
+	dir, err := unix.Openat2(unix.AT_FDCWD, b.Root, &unix.OpenHow{Flags: flags, Resolve: unix.RESOLVE_NO_SYMLINKS})
+	if err != nil || b.Rel == "." {
+		return dir, err
+	}
+	defer unix.Close(dir)
+	return unix.Openat2(dir, b.Rel, &unix.OpenHow{
+		Flags: flags, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
+	})
+}
+
+// bindArguments are those of systemd-nspawn that mount what was staged.
+func (r record) bindArguments() []string {
+	var args []string
+	for n, b := range r.Binds {
+		flag := "--bind="
+		if b.ReadOnly {
+			flag = "--bind-ro="
+		}
+		args = append(args, flag+stagedAt(n)+":"+strings.NewReplacer(`\`, `\\`, ":", `\:`).Replace(b.At))
+	}
+	return args
+}

@@ -28,7 +28,7 @@ agent adopts them. It needs root.`
 // agentFlags are the settings of an agent.
 type agentFlags struct {
 	id, listen, advertise, stateDir, cgroupPrefix string
-	role, launcher                                string
+	role, launcher, resolvConf                    string
 	advertisePort, cpus, memory                   int
 	labels                                        map[string]string
 	images                                        archive.Limits
@@ -78,6 +78,7 @@ func nodeFlags(f *pflag.FlagSet, flags *agentFlags) {
 	f.StringToStringVar(&flags.labels, "label", nil, "labels `KEY=VALUE` of this node, separated by commas")
 	launcherFlags(f, flags)
 	f.DurationVar(&flags.grace, "stop-grace", 10*time.Second, "how long an instance that is stopped has before it is killed")
+	f.StringVar(&flags.resolvConf, "resolv-conf", nspawn.ResolvAuto, "`FILE` that instances get as /etc/resolv.conf; auto: this machine's name servers but those on loopback; off: the image's own")
 	f.BoolVar(&flags.nodeRoutes, "node-routes", true, "route to the instances of other nodes that are in a network of this machine's; false: that is for you to do")
 	f.BoolVar(&flags.masquerade, "masquerade", true, "have what instances send out of the cluster come from this machine's address; false: it has theirs")
 	f.DurationVar(&flags.imageKeep, "image-keep", 24*time.Hour, "how long an image of the server's that nothing uses is kept here")

@@ -14,7 +14,7 @@ import (
 // machines returns the driver of an agent's instances.
 func (f *agentFlags) machines(log *slog.Logger) *nspawn.Driver {
 	return nspawn.New(nspawn.Options{
-		StateDir: f.stateDir, CgroupPrefix: f.cgroupPrefix, Launcher: nspawn.Launcher(f.launcher), Logger: log,
+		StateDir: f.stateDir, CgroupPrefix: f.cgroupPrefix, Launcher: nspawn.Launcher(f.launcher), ResolvConf: f.resolvConf, Logger: log,
 		Reached: failpoint.FromEnvironment(), Environ: failpoint.Environ(),
 	})
 }

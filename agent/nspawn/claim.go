@@ -64,6 +64,11 @@ func (d *Driver) plan(ctx context.Context, spec driver.Spec, img image.Image) (r
 	if r.Binds, err = d.binds(spec); err != nil {
 		return record{}, err
 	}
+	if spec.Addr != "" {
+		if r.ResolvConf, err = d.opts.resolver(); err != nil {
+			return record{}, err
+		}
+	}
 	r.Command, r.Boot = payload(spec, img)
 	if r.StartTimeout == 0 {
 		r.StartTimeout = 30 * time.Second

@@ -51,6 +51,7 @@ type record struct {
 	Supervisors  cgroup.Group  `json:"supervisors"` // of the supervisors; none in a unit
 	Limits       cgroup.Limits `json:"limits"`
 	StartTimeout time.Duration `json:"startTimeout"`
+	ResolvConf   string        `json:"resolvConf,omitempty"` // its /etc/resolv.conf; empty: the image's
 	HostBoot     string        `json:"hostBoot"` // the kernel's boot id
 	Cuts         int           `json:"cuts"`     // how often in a row its launch was cut off before this one
 }

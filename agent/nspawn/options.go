@@ -22,6 +22,7 @@ type Options struct {
 	Images       *image.Store  // default: images in the state directory
 	CgroupPrefix string        // the group of all machines, below the own ones, or systemd's slice of them; default "muster"
 	Launcher     Launcher      // what starts machines; default Auto
+	ResolvConf   string        // what machines have as /etc/resolv.conf: ResolvAuto, ResolvOff or a file of the host's; default ResolvAuto
 	Self         string        // the binary that has the hidden command `shim`; default this one
 	Processes    int           // how many processes and threads a machine may have; default 4096
 	Parallel     int           // how many launches work at a time; default 2 a core
@@ -58,6 +59,9 @@ func New(opts Options) *Driver {
 	}
 	if opts.Launcher == "" {
 		opts.Launcher = Auto
+	}
+	if opts.ResolvConf == "" {
+		opts.ResolvConf = ResolvAuto
 	}
 	if opts.Processes == 0 {
 		opts.Processes = 4096

@@ -139,6 +139,9 @@ func (s *supervisor) run() error {
 	if err := s.mount(s.record); err != nil {
 		return err
 	}
+	if err := s.setResolver(s.record.ResolvConf); err != nil {
+		return err
+	}
 	s.at(failpoint.SuperviseMounted)
 	conn, err := net.ListenUnixgram("unixgram", notifySocket())
 	if err != nil {

@@ -29,6 +29,11 @@ type Batch struct {
 	Conditions       []*Condition
 	Images           []*Image
 	DeletedImages    []string // by name
+	Keys             []*AccessKey
+	DeletedKeys      []KeyID
+	Tokens           []*JoinToken
+	DeletedTokens    []TokenID
+	Audit            []*AuditEntry
 	Requests         []*Request
 	// Sequences are the new values of those that moved.
 	Sequences map[string]int64
@@ -47,6 +52,8 @@ type State struct {
 	Instances  []*Instance
 	Conditions []*Condition
 	Images     []*Image
+	Keys       []*AccessKey
+	Tokens     []*JoinToken
 	Requests   []*Request
 	Sequences  map[string]int64
 }

@@ -15,6 +15,9 @@ const (
 	KindInstance ChangeKind = "INSTANCE"
 	KindCluster  ChangeKind = "CLUSTER"
 	KindImage    ChangeKind = "IMAGE"
+	// Those of keys and join tokens are the server's own: no query or subscription gives them.
+	KindKey   ChangeKind = "KEY"
+	KindToken ChangeKind = "TOKEN"
 )
 
 // Change is one row of the change log: the whole object after it as JSON,
@@ -35,13 +38,20 @@ type Change struct {
 	Status           string     `gorm:"column:status" json:"status"`
 	Reason           string     `gorm:"column:reason" json:"reason"`
 	Actor            string     `gorm:"column:actor" json:"actor"`
+	ActorKey         KeyID      `gorm:"column:actor_key" json:"actorKey,omitempty"`
+	ActorAddr        string     `gorm:"column:actor_addr" json:"actorAddr,omitempty"`
 
 	// Node, Instance, Condition or Image is the decoded object; shared, not to be changed.
 	Node      *Node      `gorm:"-" json:"-"`
 	Instance  *Instance  `gorm:"-" json:"-"`
 	Condition *Condition `gorm:"-" json:"-"`
 	Image     *Image     `gorm:"-" json:"-"`
+	Key       *AccessKey `gorm:"-" json:"-"`
+	Token     *JoinToken `gorm:"-" json:"-"`
 }
+
+// Internal reports whether the change is for the servers of the cluster alone.
+func (c *Change) Internal() bool { return c.Kind == KindKey || c.Kind == KindToken }
 
 // Facets is what filters look at, as it was before a change: by it a watcher
 // learns that an object has left its filter. Nil when the object is new.
@@ -72,6 +82,10 @@ func (c *Change) Encode() error {
 		object = c.Condition
 	case KindImage:
 		object = c.Image
+	case KindKey:
+		object = c.Key
+	case KindToken:
+		object = c.Token
 	default:
 		return nil
 	}
@@ -99,6 +113,12 @@ func (c *Change) Decode() error {
 	case KindImage:
 		c.Image = new(Image)
 		err = json.Unmarshal([]byte(c.Object), c.Image)
+	case KindKey:
+		c.Key = new(AccessKey)
+		err = json.Unmarshal([]byte(c.Object), c.Key)
+	case KindToken:
+		c.Token = new(JoinToken)
+		err = json.Unmarshal([]byte(c.Object), c.Token)
 	}
 	if err != nil {
 		return fmt.Errorf("decode change %d of %s %s: %w", c.Revision, c.Kind, c.ObjectID, err)

@@ -47,6 +47,8 @@ type Node struct {
 	HostPaths       []string `gorm:"column:host_paths;serializer:json" json:"hostPaths"`
 	// DesiredRevision is the revision that last changed what it should do beside its instances.
 	DesiredRevision int64 `gorm:"column:desired_revision" json:"desiredRevision,omitempty"`
+	// Forgotten says that the machine is gone for good: its name and uid are free again.
+	Forgotten bool `gorm:"column:forgotten" json:"forgotten,omitempty"`
 	// Subnet is the network of the node's instances, a /24; its first address is the node's own.
 	Subnet       string    `gorm:"column:subnet" json:"subnet"`
 	RegisteredAt time.Time `gorm:"column:registered_at" json:"registeredAt"`

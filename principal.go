@@ -1,43 +1,108 @@
 package muster
 
-import "context"
-
-// Role is what a caller may do; a role may do all that a lesser one may.
-type Role string
-
-// The roles, from least to most.
-const (
-	Viewer   Role = "VIEWER"
-	Agent    Role = "AGENT"
-	Operator Role = "OPERATOR"
-	Admin    Role = "ADMIN"
+import (
+	"context"
+	"time"
 )
 
-// Principal is who calls: the actor in changes and the scope of a requestId.
+// Role is what the holder of a key is: it decides what the key may do.
+type Role string
+
+// The roles. VIEWER, OPERATOR and ADMIN build upon each other; NODE and REGISTRAR
+// stand beside them.
+const (
+	Viewer      Role = "VIEWER"
+	Operator    Role = "OPERATOR"
+	Admin       Role = "ADMIN"
+	NodeAgent   Role = "NODE"
+	Registrar   Role = "REGISTRAR"
+	JoiningNode Role = "JOINING" // who presents a join token: no key has it
+)
+
+// Valid reports whether a key can have the role.
+func (r Role) Valid() bool {
+	switch r {
+	case Viewer, Operator, Admin, NodeAgent, Registrar:
+		return true
+	}
+	return false
+}
+
+// Access is who may use a field of the schema or a route of HTTP.
+type Access string
+
+// What fields and routes ask for.
+const (
+	ForAnyKey    Access = "ANY_KEY"
+	ForViewer    Access = "VIEWER"
+	ForOperator  Access = "OPERATOR"
+	ForAdmin     Access = "ADMIN"
+	ForNode      Access = "NODE"
+	ForRegistrar Access = "REGISTRAR"
+	ForJoining   Access = "JOIN_TOKEN"
+)
+
+// Admits reports whether a role is enough.
+func (a Access) Admits(r Role) bool {
+	switch a {
+	case ForAnyKey:
+		return r.Valid()
+	case ForViewer:
+		return r == Viewer || r == Operator || r == Admin
+	case ForOperator:
+		return r == Operator || r == Admin
+	case ForAdmin:
+		return r == Admin
+	case ForNode:
+		return r == NodeAgent || r == Admin
+	case ForRegistrar:
+		return r == Registrar || r == Operator || r == Admin
+	case ForJoining:
+		return r == JoiningNode
+	}
+	return false
+}
+
+// Principal is who calls: the actor in changes, the scope of a requestId and of
+// what is seen.
 type Principal struct {
-	Name string
-	Role Role
+	Key     KeyID  // empty where no key is asked for
+	Name    string // of the key, for people
+	Role    Role
+	Scope   KeyScope
+	NodeUID NodeUID   // NODE: the node that the key was issued to by joining; empty: any that the scope has
+	Secret  int64     // which of the key's secrets was presented, counted from 1
+	Expires time.Time // zero: never
+	Addr    string    // the caller's network address without the port; empty: unknown
+	// Token is what a JOINING caller presented; empty on others.
+	Token TokenID
+	// Action is the field or route that is being used, for the audit.
+	Action string
 }
 
 // Local is everybody, where no key is asked for.
 func Local() Principal { return Principal{Name: "local", Role: Admin} }
 
-// Allows reports whether p's role is at least the required one.
-func (p Principal) Allows(required Role) bool { return rank(p.Role) >= rank(required) }
-
-func rank(r Role) int {
-	switch r {
-	case Viewer:
-		return 1
-	case Agent:
-		return 2
-	case Operator:
-		return 3
-	case Admin:
-		return 4
-	}
-	return 0
+// Actor is what changes and the audit say of who acted.
+type Actor struct {
+	Name string
+	Key  KeyID
+	Addr string
 }
+
+// Actor is what changes say of p.
+func (p Principal) Actor() Actor { return Actor{Name: p.Name, Key: p.Key, Addr: p.Addr} }
+
+// Identity tells principals apart: the key, or the name where there is none.
+func (p Principal) Identity() string {
+	if p.Key != "" {
+		return string(p.Key)
+	}
+	return p.Name
+}
+
+// Allows reports whether p may use what asks for the access.
+func (p Principal) Allows(a Access) bool { return a.Admits(p.Role) }
 
 type principalKey struct{}
 
@@ -46,11 +111,8 @@ func WithPrincipal(ctx context.Context, p Principal) context.Context {
 	return context.WithValue(ctx, principalKey{}, p)
 }
 
-// PrincipalOf returns who calls; a context that does not say is a viewer without a name.
+// PrincipalOf returns who calls; a context that does not say is nobody, who may do nothing.
 func PrincipalOf(ctx context.Context) Principal {
-	p, ok := ctx.Value(principalKey{}).(Principal)
-	if !ok {
-		return Principal{Role: Viewer}
-	}
+	p, _ := ctx.Value(principalKey{}).(Principal)
 	return p
 }

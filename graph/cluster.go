@@ -7,8 +7,8 @@ import (
 	"github.com/muster-cloud/muster/graph/generated"
 )
 
-func (r *queryResolver) ClusterHealth(context.Context) (*muster.ClusterHealth, error) {
-	return r.registry.ClusterHealth(), nil
+func (r *queryResolver) ClusterHealth(ctx context.Context) (*muster.ClusterHealth, error) {
+	return r.registry.Seen(ctx).ClusterHealth(), nil
 }
 
 func (r *queryResolver) ServerInfo(context.Context) (*muster.ServerInfo, error) {

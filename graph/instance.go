@@ -7,15 +7,15 @@ import (
 	"github.com/muster-cloud/muster/graph/generated"
 )
 
-func (r *queryResolver) Instance(_ context.Context, id string) (*muster.Instance, error) {
+func (r *queryResolver) Instance(ctx context.Context, id string) (*muster.Instance, error) {
 	if err := muster.CheckID("id", id); err != nil {
 		return nil, err
 	}
-	return r.registry.Instance(muster.InstanceID(id)), nil
+	return r.registry.Seen(ctx).Instance(muster.InstanceID(id)), nil
 }
 
-func (r *queryResolver) Instances(_ context.Context, filter *muster.InstanceFilter, first *int, after *string) (*muster.InstanceConnection, error) {
-	return r.registry.Instances(filter, muster.PageInput{First: first, After: after})
+func (r *queryResolver) Instances(ctx context.Context, filter *muster.InstanceFilter, first *int, after *string) (*muster.InstanceConnection, error) {
+	return r.registry.Seen(ctx).Instances(filter, muster.PageInput{First: first, After: after})
 }
 
 func (r *queryResolver) InstanceTypes(context.Context) ([]*muster.InstanceTypeInfo, error) {

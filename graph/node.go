@@ -8,23 +8,23 @@ import (
 	"github.com/muster-cloud/muster/graph/generated"
 )
 
-func (r *queryResolver) Node(_ context.Context, id string) (*muster.Node, error) {
+func (r *queryResolver) Node(ctx context.Context, id string) (*muster.Node, error) {
 	if err := muster.CheckID("id", id); err != nil {
 		return nil, err
 	}
-	return r.registry.Node(id), nil
+	return r.registry.Seen(ctx).Node(id), nil
 }
 
-func (r *queryResolver) Nodes(_ context.Context, filter *muster.NodeFilter, first *int, after *string) (*muster.NodeConnection, error) {
-	return r.registry.Nodes(filter, muster.PageInput{First: first, After: after})
+func (r *queryResolver) Nodes(ctx context.Context, filter *muster.NodeFilter, first *int, after *string) (*muster.NodeConnection, error) {
+	return r.registry.Seen(ctx).Nodes(filter, muster.PageInput{First: first, After: after})
 }
 
-func (r *queryResolver) Assignments(_ context.Context, uid string, incarnation int64) (*muster.Assignments, error) {
-	return r.registry.Assignments(muster.NodeUID(uid), incarnation)
+func (r *queryResolver) Assignments(ctx context.Context, uid string, incarnation int64) (*muster.Assignments, error) {
+	return r.registry.Assignments(ctx, muster.NodeUID(uid), incarnation)
 }
 
-func (r *queryResolver) Peers(_ context.Context, uid string, incarnation int64) (*muster.Peers, error) {
-	return r.registry.Peers(muster.NodeUID(uid), incarnation)
+func (r *queryResolver) Peers(ctx context.Context, uid string, incarnation int64) (*muster.Peers, error) {
+	return r.registry.Peers(ctx, muster.NodeUID(uid), incarnation)
 }
 
 func (r *mutationResolver) RegisterNode(ctx context.Context, input muster.RegisterNodeInput) (*generated.RegisterNodePayload, error) {
@@ -112,9 +112,9 @@ func (r *nodeResolver) Usage(_ context.Context, n *muster.Node) (*muster.Usage, 
 	return r.registry.NodeUsage(n), nil
 }
 
-func (r *nodeResolver) Instances(_ context.Context, n *muster.Node, first *int, after *string) (*muster.InstanceConnection, error) {
+func (r *nodeResolver) Instances(ctx context.Context, n *muster.Node, first *int, after *string) (*muster.InstanceConnection, error) {
 	uid := string(n.UID)
-	return r.registry.Instances(&muster.InstanceFilter{NodeID: &uid}, muster.PageInput{First: first, After: after})
+	return r.registry.Seen(ctx).Instances(&muster.InstanceFilter{NodeID: &uid}, muster.PageInput{First: first, After: after})
 }
 
 func (r *nodeResolver) Changes(ctx context.Context, n *muster.Node, first *int) ([]*muster.Change, error) {

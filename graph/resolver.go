@@ -1,11 +1,8 @@
 package graph
 
 import (
-	"context"
-
 	"github.com/99designs/gqlgen/graphql"
 
-	"github.com/muster-cloud/muster"
 	"github.com/muster-cloud/muster/graph/generated"
 	"github.com/muster-cloud/muster/registry"
 )
@@ -18,18 +15,6 @@ type Resolver struct{ registry *registry.Registry }
 func NewSchema(r *registry.Registry) graphql.ExecutableSchema {
 	return generated.NewExecutableSchema(generated.Config{
 		Resolvers:  &Resolver{r},
-		Directives: generated.DirectiveRoot{Auth: auth},
+		Directives: generated.DirectiveRoot{Auth: gate{r}.auth},
 	})
-}
-
-// auth enforces @auth: UNAUTHENTICATED without a name, FORBIDDEN with too small a role.
-func auth(ctx context.Context, _ any, next graphql.Resolver, requires muster.Role) (any, error) {
-	p := muster.PrincipalOf(ctx)
-	switch {
-	case p.Name == "":
-		return nil, muster.Errorf(muster.Unauthenticated, "no valid key was presented: present one")
-	case !p.Allows(requires):
-		return nil, muster.Errorf(muster.Forbidden, "the key %s has the role %s; this needs %s", p.Name, p.Role, requires)
-	}
-	return next(ctx)
 }

@@ -20,11 +20,19 @@ func (r *Resolver) Instance() generated.InstanceResolver { return &instanceResol
 // Volume returns the resolvers of a volume's links.
 func (r *Resolver) Volume() generated.VolumeResolver { return &volumeResolver{r} }
 
+// AccessKey returns the resolvers of what an access key is at the moment.
+func (r *Resolver) AccessKey() generated.AccessKeyResolver { return &accessKeyResolver{r} }
+
+// JoinToken returns the resolvers of a join token.
+func (r *Resolver) JoinToken() generated.JoinTokenResolver { return &joinTokenResolver{r} }
+
 type (
 	queryResolver        struct{ *Resolver }
 	mutationResolver     struct{ *Resolver }
 	subscriptionResolver struct{ *Resolver }
 	nodeResolver         struct{ *Resolver }
 	instanceResolver     struct{ *Resolver }
+	accessKeyResolver    struct{ *Resolver }
+	joinTokenResolver    struct{ *Resolver }
 	volumeResolver       struct{ *Resolver }
 )

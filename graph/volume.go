@@ -8,8 +8,8 @@ import (
 )
 
 // Volumes lists the volumes of the nodes.
-func (r *queryResolver) Volumes(_ context.Context, nodeID *string, first *int, after *string) (*muster.VolumeConnection, error) {
-	return r.registry.Volumes(nodeID, muster.PageInput{First: first, After: after})
+func (r *queryResolver) Volumes(ctx context.Context, nodeID *string, first *int, after *string) (*muster.VolumeConnection, error) {
+	return r.registry.Seen(ctx).Volumes(nodeID, muster.PageInput{First: first, After: after})
 }
 
 // RemoveVolume deletes a volume.

@@ -25,14 +25,17 @@ type batch struct {
 	instances   touched[muster.InstanceID, *muster.Instance]
 	conditions  touched[muster.ConditionName, *muster.Condition]
 	images      touched[string, *muster.Image]
+	keys        touched[muster.KeyID, *muster.AccessKey]
+	tokens      touched[muster.TokenID, *muster.JoinToken]
+	audit       []*muster.AuditEntry
 	requests    []*muster.Request
 	changes     []*muster.Change
 	nudges      map[muster.NodeUID]Nudge
 	heard       []muster.NodeUID // that registered or reported
 	frees       bool             // capacity was freed, or a node became eligible
-	sequenced   bool
-	memoryMoved bool  // rows that are in memory only
-	broken      error // applying writes failed half-way: the whole of it has to go
+	sequences   map[string]int64 // the new values of those that moved
+	memoryMoved bool             // rows that are in memory only
+	broken      error            // applying writes failed half-way: the whole of it has to go
 }
 
 func newBatch(db *memdb.MemDB, now time.Time, seen func(muster.NodeUID) time.Time) *batch {
@@ -55,14 +58,16 @@ func randomTag() string {
 	return hex.EncodeToString(raw[:])
 }
 
-func (b *batch) empty() bool { return len(b.changes) == 0 && len(b.requests) == 0 && !b.memoryMoved }
+func (b *batch) empty() bool { return !b.durable() && !b.memoryMoved }
 
 // durable says whether there is anything for the database.
-func (b *batch) durable() bool { return len(b.changes) > 0 || len(b.requests) > 0 || b.broken != nil }
+func (b *batch) durable() bool {
+	return len(b.changes) > 0 || len(b.requests) > 0 || len(b.audit) > 0 || b.broken != nil
+}
 
 // run runs one mutation on the batch so far; one that fails or panics leaves
 // no trace in it.
-func (b *batch) run(actor string, mutation Mutation) (err error) {
+func (b *batch) run(actor muster.Actor, mutation Mutation) (err error) {
 	w := &Writes{}
 	applying := false
 	defer func() {
@@ -104,7 +109,7 @@ func (b *batch) delete(table string, object any) {
 	}
 }
 
-func (b *batch) apply(actor string, s step) {
+func (b *batch) apply(actor muster.Actor, s step) {
 	switch {
 	case s.request != nil && s.deleted:
 		b.delete(tableRequest, s.request)
@@ -122,6 +127,12 @@ func (b *batch) apply(actor string, s step) {
 		b.applyCondition(actor, s)
 	case s.image != nil:
 		b.applyImage(actor, s)
+	case s.key != nil:
+		b.applyKey(actor, s)
+	case s.token != nil:
+		b.applyToken(actor, s)
+	case s.audit != nil:
+		b.audit = append(b.audit, s.audit)
 	case s.node != nil:
 		b.applyNode(actor, s)
 	case s.instance != nil:
@@ -130,17 +141,18 @@ func (b *batch) apply(actor string, s step) {
 }
 
 // change appends a row to the log and gives it the next revision.
-func (b *batch) change(actor string, s step, kind muster.ChangeKind, objectID string) *muster.Change {
+func (b *batch) change(actor muster.Actor, s step, kind muster.ChangeKind, objectID string) *muster.Change {
 	b.meta.head = muster.Position{Revision: b.meta.head.Revision + 1, Tag: b.tag}
 	c := &muster.Change{
 		Revision: b.meta.head.Revision, Epoch: b.meta.epoch, Batch: b.tag, At: b.meta.at,
-		Kind: kind, ObjectID: objectID, Deleted: s.deleted, Reason: s.reason, Actor: actor,
+		Kind: kind, ObjectID: objectID, Deleted: s.deleted, Reason: s.reason,
+		Actor: actor.Name, ActorKey: actor.Key, ActorAddr: actor.Addr,
 	}
 	b.changes = append(b.changes, c)
 	return c
 }
 
-func (b *batch) applyNode(actor string, s step) {
+func (b *batch) applyNode(actor muster.Actor, s step) {
 	n := s.node
 	c := b.change(actor, s, muster.KindNode, string(n.UID))
 	before := b.view.NodeByUID(n.UID)
@@ -175,7 +187,7 @@ func (b *batch) applyNode(actor string, s step) {
 	b.frees = true
 }
 
-func (b *batch) applyCondition(actor string, s step) {
+func (b *batch) applyCondition(actor muster.Actor, s step) {
 	o := s.condition
 	c := b.change(actor, s, muster.KindCluster, string(o.Name))
 	if before := b.view.Condition(o.Name); before != nil {
@@ -187,7 +199,7 @@ func (b *batch) applyCondition(actor string, s step) {
 	b.conditions.put(o.Name, o)
 }
 
-func (b *batch) applyImage(actor string, s step) {
+func (b *batch) applyImage(actor muster.Actor, s step) {
 	i := s.image
 	c := b.change(actor, s, muster.KindImage, i.ObjectID())
 	if before := b.view.Image(i.Name); before != nil {
@@ -205,7 +217,7 @@ func (b *batch) applyImage(actor string, s step) {
 	b.frees = true // those that wait for it
 }
 
-func (b *batch) applyInstance(actor string, s step) {
+func (b *batch) applyInstance(actor muster.Actor, s step) {
 	i := s.instance
 	before := b.view.Instance(i.ID)
 	c := b.change(actor, s, muster.KindInstance, string(i.ID))
@@ -225,13 +237,23 @@ func (b *batch) applyInstance(actor string, s step) {
 		i.DesiredRevision = c.Revision
 		b.nudges[i.NodeUID] = Nudge{Instance: i.ID, DesiredRevision: c.Revision}
 	}
-	if n, ok := i.ID.Number(); ok && n > b.meta.sequences[muster.InstanceSequence] {
-		b.meta.sequences[muster.InstanceSequence] = n
-		b.sequenced = true
+	if n, ok := i.ID.Number(); ok {
+		b.sequence(muster.InstanceSequence, n)
 	}
 	b.account(before, i)
 	b.insert(tableInstance, i)
 	b.instances.put(i.ID, i)
+}
+
+// sequence moves a sequence up to n.
+func (b *batch) sequence(name string, n int64) {
+	if n <= b.meta.sequences[name] {
+		return
+	}
+	if b.sequences == nil {
+		b.sequences = map[string]int64{}
+	}
+	b.meta.sequences[name], b.sequences[name] = n, n
 }
 
 // account keeps the nodes' use in step with their instances.
@@ -284,10 +306,11 @@ func (b *batch) rows() (*muster.Batch, error) {
 		Instances: b.instances.rows(), DeletedInstances: b.instances.gone(),
 		Conditions: b.conditions.rows(),
 		Images:     b.images.rows(), DeletedImages: b.images.gone(),
+		Keys: b.keys.rows(), DeletedKeys: b.keys.gone(),
+		Tokens: b.tokens.rows(), DeletedTokens: b.tokens.gone(),
+		Audit: b.audit,
 	}
-	if b.sequenced {
-		out.Sequences = map[string]int64{muster.InstanceSequence: b.meta.sequences[muster.InstanceSequence]}
-	}
+	out.Sequences = b.sequences
 	for _, c := range b.changes {
 		if err := c.Encode(); err != nil {
 			return nil, err

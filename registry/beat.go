@@ -108,9 +108,9 @@ func (b *beats) seen(uid muster.NodeUID) time.Time { return b.copyOf(uid).at }
 
 // Heartbeat stamps that a node lives and tells its agent what to do next. It
 // reads memory only. UNKNOWN_NODE: register again; SUPERSEDED: stop.
-func (r *Registry) Heartbeat(_ context.Context, in muster.HeartbeatInput) (*muster.Beat, error) {
+func (r *Registry) Heartbeat(ctx context.Context, in muster.HeartbeatInput) (*muster.Beat, error) {
 	v := r.View()
-	n, err := v.agentsNode(in.UID, in.Incarnation)
+	n, err := r.speaker(ctx, v, in.UID, in.Incarnation)
 	if err != nil {
 		return nil, err
 	}

@@ -345,6 +345,8 @@ func TestNode_TombstoneAndForget(t *testing.T) {
 			t.Fatalf("forgotten, it returned as %+v, %v", out, err)
 		}
 		_, _, err = w.ForgetNode(ctx, "n1")
+		wantCode(t, err, muster.Conflict)
+		_, _, err = w.ForgetNode(ctx, "n2")
 		wantCode(t, err, muster.NotFound)
 		time.Sleep(73 * time.Hour)
 		synctest.Wait()

@@ -22,11 +22,32 @@ func (r *Registry) Changes(ctx context.Context, since *muster.Cursor, objectID *
 		}
 		after = at.Revision
 	}
-	changes, err := r.changesAfter(ctx, objectID, after, limit+1)
+	changes, err := r.seenChanges(ctx, objectID, after, limit+1)
 	if err != nil {
 		return nil, err
 	}
 	return r.changePage(changes, limit, since != nil), nil
+}
+
+// seenChanges reads on until it has as many changes as are wanted that the caller sees.
+func (r *Registry) seenChanges(ctx context.Context, objectID *string, after int64, want int) ([]*muster.Change, error) {
+	v, s := r.View(), sightOf(ctx)
+	var seen []*muster.Change
+	for {
+		changes, err := r.changesAfter(ctx, objectID, after, want)
+		if err != nil {
+			return nil, err
+		}
+		for _, c := range changes {
+			after = c.Revision
+			if s.change(v, c) {
+				seen = append(seen, c)
+			}
+		}
+		if len(changes) < want || len(seen) >= want {
+			return seen[:min(len(seen), want)], nil
+		}
+	}
 }
 
 func (r *Registry) changesAfter(ctx context.Context, objectID *string, after int64, limit int) ([]*muster.Change, error) {
@@ -66,14 +87,14 @@ func (r *Registry) LastChanges(ctx context.Context, objectIDs []string, n int) (
 // WatchNodes follows the changes of the nodes that match.
 func (r *Registry) WatchNodes(ctx context.Context, f *muster.NodeFilter, q watch.Request) (<-chan *muster.Event, error) {
 	return r.Hub.Serve(ctx, watch.Spec{
-		Match:    func(c *muster.Change) (bool, bool) { return matchNode(c, f) },
-		Snapshot: r.snapshot(func(v View) []walk { return []walk{v.presentNodes(f.Matches)} }),
+		Match:    r.Seen(ctx).matched(func(c *muster.Change) (bool, bool) { return matchNode(c, f) }),
+		Snapshot: r.Seen(ctx).snapshot(func(v View) []walk { return []walk{v.presentNodes(f.Matches)} }),
 	}, q)
 }
 
 // WatchInstances follows the changes of the instances that match.
 func (r *Registry) WatchInstances(ctx context.Context, f *muster.InstanceFilter, q watch.Request) (<-chan *muster.Event, error) {
-	if _, err := r.View().resolve(f); err != nil {
+	if _, err := r.Seen(ctx).view().resolve(f); err != nil {
 		return nil, err
 	}
 	// Resolved anew each time: who joins later may mean another node by the same name.
@@ -85,8 +106,8 @@ func (r *Registry) WatchInstances(ctx context.Context, f *muster.InstanceFilter,
 		return resolved
 	}
 	return r.Hub.Serve(ctx, watch.Spec{
-		Match:    func(c *muster.Change) (bool, bool) { return matchInstance(c, present(r.View())) },
-		Snapshot: r.snapshot(func(v View) []walk { return []walk{v.presentInstances(present(v).Matches)} }),
+		Match:    r.Seen(ctx).matched(func(c *muster.Change) (bool, bool) { return matchInstance(c, present(r.View())) }),
+		Snapshot: r.Seen(ctx).snapshot(func(v View) []walk { return []walk{v.presentInstances(present(v).Matches)} }),
 	}, q)
 }
 
@@ -94,11 +115,25 @@ func (r *Registry) WatchInstances(ctx context.Context, f *muster.InstanceFilter,
 // node's status, and the cluster's conditions. A filter by instance also
 // delivers the changes of its node.
 func (r *Registry) WatchHealth(ctx context.Context, f *muster.HealthFilter, q watch.Request) (<-chan *muster.Event, error) {
-	h, err := r.health(f)
+	seen := r.Seen(ctx)
+	h, err := seen.health(f)
 	if err != nil {
 		return nil, err
 	}
-	return r.Hub.Serve(ctx, watch.Spec{Match: h.match, Snapshot: r.snapshot(h.present)}, q)
+	return r.Hub.Serve(ctx, watch.Spec{Match: seen.matched(h.match), Snapshot: seen.snapshot(h.present)}, q)
+}
+
+// matched leaves out of what match delivers what the caller does not see.
+func (s Seen) matched(match func(*muster.Change) (bool, bool)) func(*muster.Change) (bool, bool) {
+	if s.sight.all() {
+		return match
+	}
+	return func(c *muster.Change) (bool, bool) {
+		if !s.sight.change(s.r.View(), c) {
+			return false, false
+		}
+		return match(c)
+	}
 }
 
 // goneNode is the uid that a filter gets whose node is no longer there: nothing is on it.
@@ -110,9 +145,9 @@ const goneNode muster.NodeUID = "gone"
 type walk func() (*muster.Change, bool)
 
 // snapshot makes the present state that a subscription begins with.
-func (r *Registry) snapshot(walks func(View) []walk) func() (muster.Position, func() (*muster.Change, bool)) {
+func (s Seen) snapshot(walks func(View) []walk) func() (muster.Position, func() (*muster.Change, bool)) {
 	return func() (muster.Position, func() (*muster.Change, bool)) {
-		v := r.View()
+		v := s.view()
 		rest := walks(v)
 		return v.Head(), func() (*muster.Change, bool) {
 			for len(rest) > 0 {
@@ -130,7 +165,7 @@ func (v View) presentNodes(keep func(*muster.Node) bool) walk {
 	it := v.iterator(tableNode, byName)
 	return func() (*muster.Change, bool) {
 		for object := it.Next(); object != nil; object = it.Next() {
-			if n := object.(*muster.Node); n.Live() && keep(n) {
+			if n := object.(*muster.Node); n.Live() && v.sight.node(n) && keep(n) {
 				return &muster.Change{
 					Revision: n.Revision, At: v.meta().at, Kind: muster.KindNode, ObjectID: string(n.UID), Node: n,
 					Reason: n.StatusReason, PreviousStatus: string(n.Status), Status: string(n.Status),
@@ -160,7 +195,7 @@ func (v View) presentInstances(keep func(*muster.Instance) bool) walk {
 	it := v.iterator(tableInstance, byID)
 	return func() (*muster.Change, bool) {
 		for object := it.Next(); object != nil; object = it.Next() {
-			if i := object.(*muster.Instance); keep(i) {
+			if i := object.(*muster.Instance); v.sight.instance(v, i) && keep(i) {
 				return &muster.Change{
 					Revision: i.Revision, At: v.meta().at, Kind: muster.KindInstance, ObjectID: string(i.ID), Instance: i,
 					Reason: i.StatusReason, PreviousStatus: string(i.Status), Status: string(i.Status),

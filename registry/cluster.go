@@ -10,8 +10,8 @@ import (
 
 // ClusterHealth returns how the cluster is: counts by status and the conditions
 // that hold.
-func (r *Registry) ClusterHealth() *muster.ClusterHealth {
-	v := r.View()
+func (s Seen) ClusterHealth() *muster.ClusterHealth {
+	v, r := s.view(), s.r
 	nodes, instances := map[muster.NodeStatus]int{}, map[muster.InstanceStatus]int{}
 	for n := range v.LiveNodes() {
 		nodes[n.Status]++

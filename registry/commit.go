@@ -20,7 +20,7 @@ type Mutation func(View, *Writes) error
 
 // call is a mutation with someone who waits for it.
 type call struct {
-	actor    string
+	actor    muster.Actor
 	mutation Mutation
 	done     chan outcome // with room for one, so that nobody blocks the committer
 }
@@ -54,7 +54,7 @@ type committer struct {
 
 // submit waits for the mutation's outcome. A caller that leaves early rolls
 // nothing back.
-func (c *committer) submit(ctx context.Context, actor string, m Mutation) (int64, error) {
+func (c *committer) submit(ctx context.Context, actor muster.Actor, m Mutation) (int64, error) {
 	if !c.ready.Load() {
 		return 0, unavailable("the state is being loaded from the database again")
 	}

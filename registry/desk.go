@@ -110,7 +110,7 @@ func (d *desk) answer(in *muster.AgentAnswerInput) bool {
 // connection of the node takes its place (CONFLICT), or yield returns an error.
 // UNKNOWN_NODE: register again; SUPERSEDED: stop.
 func (r *Registry) AgentRequests(ctx context.Context, uid muster.NodeUID, incarnation int64, yield func(*muster.AgentRequest) error) error {
-	if _, err := r.agentsNode(uid, incarnation); err != nil {
+	if _, err := r.speaker(ctx, r.View(), uid, incarnation); err != nil {
 		return err
 	}
 	v := r.desk.enter(uid, incarnation)
@@ -131,21 +131,12 @@ func (r *Registry) AgentRequests(ctx context.Context, uid muster.NodeUID, incarn
 
 // AnswerAgentRequest takes an agent's answer, and reports whether somebody still
 // waited for it.
-func (r *Registry) AnswerAgentRequest(_ context.Context, in muster.AgentAnswerInput) (wanted bool, err error) {
+func (r *Registry) AnswerAgentRequest(ctx context.Context, in muster.AgentAnswerInput) (wanted bool, err error) {
 	if err := in.Validate(); err != nil {
 		return false, err
 	}
+	if _, err := r.speaker(ctx, r.View(), in.UID, in.Incarnation); err != nil {
+		return false, err
+	}
 	return r.desk.answer(&in), nil
-}
-
-// agentsNode is the node that an agent says it is on.
-func (r *Registry) agentsNode(uid muster.NodeUID, incarnation int64) (*muster.Node, error) {
-	n := r.View().NodeByUID(uid)
-	if n == nil || !n.Live() || incarnation > n.Incarnation {
-		return nil, unknownNode(uid)
-	}
-	if incarnation < n.Incarnation {
-		return nil, superseded(n)
-	}
-	return n, nil
 }

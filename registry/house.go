@@ -29,7 +29,8 @@ func (r *Registry) keepHouse(ctx context.Context) error {
 // expire ends what has a deadline. It commits nothing when nothing is due.
 func (r *Registry) expire(ctx context.Context) {
 	v, now := r.View(), r.opts.Now()
-	due := len(r.overdue(v, now)) + len(r.outlived(v, now)) + len(r.buried(v, now)) + len(v.drainSteps(now))
+	due := len(r.overdue(v, now)) + len(r.outlived(v, now)) + len(r.buried(v, now)) + len(v.drainSteps(now)) +
+		len(r.endedKeys(v, now)) + len(r.endedTokens(v, now))
 	if due == 0 {
 		return
 	}
@@ -48,6 +49,12 @@ func (r *Registry) expire(ctx context.Context) {
 		}
 		for _, n := range r.buried(v, now) {
 			w.ForgetNode(n, "pruned a while ago")
+		}
+		for _, k := range r.endedKeys(v, now) {
+			w.ForgetKey(k, "ended a while ago")
+		}
+		for _, t := range r.endedTokens(v, now) {
+			w.ForgetToken(t, "ended a while ago")
 		}
 		return nil
 	})
@@ -85,6 +92,29 @@ func (r *Registry) buried(v View, now time.Time) (due []*muster.Node) {
 	return due
 }
 
+// endedKeys returns the keys that have opened nothing for as long as the audit is kept.
+func (r *Registry) endedKeys(v View, now time.Time) (due []*muster.AccessKey) {
+	for k := range v.Keys() {
+		at := k.RevokedAt
+		if at == nil {
+			at = k.ExpiresAt
+		}
+		if at != nil && now.Sub(*at) >= r.opts.KeepAudit {
+			due = append(due, k)
+		}
+	}
+	return due
+}
+
+func (r *Registry) endedTokens(v View, now time.Time) (due []*muster.JoinToken) {
+	for t := range v.Tokens() {
+		if now.Sub(t.ExpiresAt) >= r.opts.KeepAudit {
+			due = append(due, t)
+		}
+	}
+	return due
+}
+
 // refersTo reports whether an instance is on the node or pinned to it.
 func (v View) refersTo(uid muster.NodeUID) bool {
 	if v.one(tableInstance, byNode, uid) != nil {
@@ -105,6 +135,12 @@ func (r *Registry) tidy(ctx context.Context) {
 	}
 	if err := r.forgetRequests(ctx); err != nil {
 		r.Logger.Warn("forgetting old requestIds failed", "err", err)
+	}
+	if err := r.flushLastUsed(ctx); err != nil {
+		r.Logger.Warn("storing when the keys were last used failed", "err", err)
+	}
+	if err := r.Store.ForgetAudit(ctx, stamp(r.opts.Now()).Add(-r.opts.KeepAudit)); err != nil {
+		r.Logger.Warn("forgetting the old audit failed", "err", err)
 	}
 	if err := r.compact(ctx); err != nil {
 		r.Logger.Warn("compacting the change log failed", "err", err)

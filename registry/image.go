@@ -36,6 +36,9 @@ func (r *Registry) Images(page muster.PageInput) (*muster.ImageConnection, error
 // which instances that were launched from it do not notice. Importing the same
 // again changes nothing.
 func (r *Registry) PutImage(ctx context.Context, in muster.Image) (*muster.Image, int64, error) {
+	if err := wholeCluster(ctx); err != nil {
+		return nil, 0, err
+	}
 	if err := muster.CheckName("name", in.Name); err != nil {
 		return nil, 0, err
 	}
@@ -70,6 +73,9 @@ func (r *Registry) PutImage(ctx context.Context, in muster.Image) (*muster.Image
 // returns it as it was with how many instances were launched from it and are not
 // terminated: its archive is kept until there are none.
 func (r *Registry) RemoveImage(ctx context.Context, name string) (out *muster.Image, usedBy int, revision int64, err error) {
+	if err := wholeCluster(ctx); err != nil {
+		return nil, 0, 0, err
+	}
 	if err := muster.CheckName("name", name); err != nil {
 		return nil, 0, 0, err
 	}

@@ -101,7 +101,7 @@ func TestImages_AnInstanceKeepsItsVersion(t *testing.T) {
 	if err != nil || again.ImageDigest != digest("a") {
 		t.Errorf("restarted it starts from %q, %v", again.ImageDigest, err)
 	}
-	assigned, err := w.Assignments(n.UID, n.Incarnation)
+	assigned, err := w.Assignments(t.Context(), n.UID, n.Incarnation)
 	if err != nil || len(assigned.Instances) != 3 || assigned.Instances[0].ImageDigest != digest("a") {
 		t.Errorf("assigned is %+v, %v", assigned, err)
 	}

@@ -3,6 +3,8 @@ package registry
 import (
 	"encoding/binary"
 	"fmt"
+	"strconv"
+	"strings"
 
 	"github.com/hashicorp/go-memdb"
 
@@ -16,6 +18,8 @@ const (
 	tableRequest   = "request"
 	tableCondition = "condition"
 	tableImage     = "image"
+	tableKey       = "key"
+	tableToken     = "token"
 	tableUse       = "use"
 	tableMeta      = "meta"
 
@@ -66,6 +70,39 @@ func numberArg(args []any) ([]byte, error) {
 	return number(id), nil
 }
 
+// sequenceNumber is n of an id such as k-n; 0 when it has another form.
+func sequenceNumber(id string) int64 {
+	_, digits, _ := strings.Cut(id, "-")
+	n, err := strconv.ParseInt(digits, 10, 64)
+	if err != nil || n < 1 {
+		return 0
+	}
+	return n
+}
+
+// sequenced orders ids of a sequence by their number.
+func sequenced(id string) []byte {
+	if n := sequenceNumber(id); n > 0 {
+		return append(binary.BigEndian.AppendUint64(nil, uint64(n)), id...)
+	}
+	return text(id)
+}
+
+func sequencedArg[S ~string](args []any) ([]byte, error) {
+	s, ok := args[0].(S)
+	if !ok {
+		return nil, fmt.Errorf("index: want one %T, got %v", s, args)
+	}
+	return sequenced(string(s)), nil
+}
+
+func keyNode(k *muster.AccessKey) []byte {
+	if k.NodeUID == "" {
+		return nil
+	}
+	return text(k.NodeUID)
+}
+
 func requestKey(principal, id string) []byte { return append(text(principal), id...) }
 
 func unique(indexer memdb.Indexer) *memdb.IndexSchema {
@@ -93,6 +130,11 @@ func schema() *memdb.DBSchema {
 		),
 		table(tableCondition, unique(key[*muster.Condition]{func(c *muster.Condition) []byte { return text(c.Name) }, textArg[muster.ConditionName]})),
 		table(tableImage, unique(key[*muster.Image]{func(i *muster.Image) []byte { return text(i.Name) }, textArg[string]})),
+		table(tableKey,
+			unique(key[*muster.AccessKey]{func(k *muster.AccessKey) []byte { return sequenced(string(k.ID)) }, sequencedArg[muster.KeyID]}),
+			&memdb.IndexSchema{Name: byNode, AllowMissing: true, Indexer: key[*muster.AccessKey]{keyNode, textArg[muster.NodeUID]}},
+		),
+		table(tableToken, unique(key[*muster.JoinToken]{func(t *muster.JoinToken) []byte { return sequenced(string(t.ID)) }, sequencedArg[muster.TokenID]})),
 		table(tableRequest, unique(key[*muster.Request]{
 			func(r *muster.Request) []byte { return requestKey(r.Principal, r.RequestID) },
 			func(args []any) ([]byte, error) { return requestKey(args[0].(string), args[1].(string)), nil },

@@ -11,10 +11,10 @@ import (
 )
 
 // Instance returns the instance, or nil when there is none.
-func (r *Registry) Instance(id muster.InstanceID) *muster.Instance { return r.View().Instance(id) }
+func (s Seen) Instance(id muster.InstanceID) *muster.Instance { return s.view().Instance(id) }
 
 // Instances returns a page of the instances in order of their number.
-func (r *Registry) Instances(f *muster.InstanceFilter, page muster.PageInput) (*muster.InstanceConnection, error) {
+func (s Seen) Instances(f *muster.InstanceFilter, page muster.PageInput) (*muster.InstanceConnection, error) {
 	limit, err := page.Limit()
 	if err != nil {
 		return nil, err
@@ -23,14 +23,14 @@ func (r *Registry) Instances(f *muster.InstanceFilter, page muster.PageInput) (*
 	if err != nil {
 		return nil, err
 	}
-	v := r.View()
+	v := s.view()
 	f, err = v.resolve(f)
 	if err != nil {
 		return nil, err
 	}
 	id := muster.InstanceID(after)
 	past := func(i *muster.Instance) bool { return after == "" || slices.Compare(number(i.ID), number(id)) > 0 }
-	from := rowsFrom[*muster.Instance](v, tableInstance, byID, id)
+	from := v.seen(rowsFrom[*muster.Instance](v, tableInstance, byID, id))
 	all := v.Instances()
 	if f != nil && f.NodeUID != "" {
 		all = v.InstancesOn(f.NodeUID)
@@ -70,7 +70,11 @@ func (r *Registry) LaunchInstance(ctx context.Context, in muster.LaunchInstanceI
 	}
 	request := r.newOnce(muster.PrincipalOf(ctx), in.RequestID, in)
 	var out *muster.Instance
+	if in.Queue && in.NodeID == nil && !sightOf(ctx).all() {
+		return nil, 0, muster.InvalidField("nodeId", "a key for a part of the nodes cannot let an instance wait for any node; name one, or leave queue out")
+	}
 	revision, err := r.mutate(ctx, func(v View, w *Writes) error {
+		v.sight = sightOf(ctx)
 		earlier, err := request.earlier(v)
 		if err != nil {
 			return err
@@ -304,6 +308,7 @@ func (r *Registry) changeInstance(ctx context.Context, id muster.InstanceID, cha
 	}
 	var out *muster.Instance
 	revision, err := r.mutate(ctx, func(v View, w *Writes) error {
+		v.sight = sightOf(ctx)
 		i := v.Instance(id)
 		if i == nil {
 			return noInstance(id)

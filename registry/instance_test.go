@@ -32,7 +32,7 @@ func TestLaunchInstance_PlacesAndReserves(t *testing.T) {
 	if free := w.Free(n); free.MemoryMB != 512 || free.CPUPercent != 300 {
 		t.Errorf("free %+v, want 512 MiB and 300 %% (over-commit 2)", free)
 	}
-	a, err := w.Assignments(n.UID, 1)
+	a, err := w.Assignments(t.Context(), n.UID, 1)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -66,7 +66,7 @@ func (r *Registry) InstanceLogs(ctx context.Context, in muster.InstanceLogsInput
 	if err != nil {
 		return err
 	}
-	i := r.View().Instance(in.ID)
+	i := r.Seen(ctx).Instance(in.ID)
 	if i == nil || i.Status == muster.Terminated {
 		return muster.Errorf(muster.NotFound, "there is no instance %s, or it was terminated and its log with it: list the instances to see which there are", in.ID)
 	}

@@ -52,13 +52,13 @@ type healthScope struct {
 	instance muster.InstanceID
 }
 
-func (r *Registry) health(f *muster.HealthFilter) (*healthScope, error) {
-	h := &healthScope{registry: r}
+func (s Seen) health(f *muster.HealthFilter) (*healthScope, error) {
+	h := &healthScope{registry: s.r}
 	if f == nil {
 		return h, nil
 	}
 	h.kinds, h.nodeID = f.Kinds, f.NodeID
-	v := r.View()
+	v := s.view()
 	if _, err := v.uidOf(f.NodeID); err != nil {
 		return nil, err
 	}

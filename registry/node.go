@@ -7,10 +7,10 @@ import (
 )
 
 // Node returns the node of that id or uid, or nil when there is none.
-func (r *Registry) Node(id string) *muster.Node { return r.View().LiveNode(id) }
+func (s Seen) Node(id string) *muster.Node { return s.view().LiveNode(id) }
 
 // Nodes returns a page of the nodes in order of their id.
-func (r *Registry) Nodes(f *muster.NodeFilter, page muster.PageInput) (*muster.NodeConnection, error) {
+func (s Seen) Nodes(f *muster.NodeFilter, page muster.PageInput) (*muster.NodeConnection, error) {
 	limit, err := page.Limit()
 	if err != nil {
 		return nil, err
@@ -19,8 +19,8 @@ func (r *Registry) Nodes(f *muster.NodeFilter, page muster.PageInput) (*muster.N
 	if err != nil {
 		return nil, err
 	}
-	v := r.View()
-	matches := func(n *muster.Node) bool { return n.Live() && f.Matches(n) }
+	v := s.view()
+	matches := func(n *muster.Node) bool { return n.Live() && v.sight.node(n) && f.Matches(n) }
 	from := rowsFrom[*muster.Node](v, tableNode, byName, muster.NodeID(after))
 	if after == "" {
 		from = v.Nodes()
@@ -54,9 +54,9 @@ func (r *Registry) Free(n *muster.Node) *muster.Capacity {
 func (r *Registry) DesiredRevision(n *muster.Node) int64 { return r.View().use(n.UID).desiredRevision }
 
 // Assignments returns what the registry wants of a node, in full.
-func (r *Registry) Assignments(uid muster.NodeUID, incarnation int64) (*muster.Assignments, error) {
+func (r *Registry) Assignments(ctx context.Context, uid muster.NodeUID, incarnation int64) (*muster.Assignments, error) {
 	v := r.View()
-	n, err := v.agentsNode(uid, incarnation)
+	n, err := r.speaker(ctx, v, uid, incarnation)
 	if err != nil {
 		return nil, err
 	}
@@ -118,21 +118,38 @@ func (r *Registry) RemoveNode(ctx context.Context, id string) (*muster.Node, int
 	})
 }
 
-// ForgetNode lets a removed node join again as itself: its uid is no longer
-// refused. id is its uid, or its id when no other removed node had that.
+// ForgetNode clears every trace of a machine that is gone, or that was removed: its name
+// is free, its keys are revoked, its instances are terminated. A machine with a copy of
+// its state can then register as itself again, one that was reinstalled joins anew. id is
+// its uid, or its id when no other node that is not forgotten has that. CONFLICT: it still
+// beats.
 func (r *Registry) ForgetNode(ctx context.Context, id string) (*muster.Node, int64, error) {
 	if err := muster.CheckID("id", id); err != nil {
 		return nil, 0, err
 	}
 	var out *muster.Node
 	revision, err := r.mutate(ctx, func(v View, w *Writes) error {
-		n, err := v.removedNode(id)
+		v.sight = sightOf(ctx)
+		n, err := v.forgettable(id)
 		if err != nil {
 			return err
 		}
+		reason := "forgotten by " + muster.PrincipalOf(ctx).Name
 		out = n.Clone()
-		out.Status, out.StatusReason = muster.Pruned, "forgotten by "+muster.PrincipalOf(ctx).Name
-		w.Node(out, out.StatusReason)
+		out.Status, out.StatusReason, out.Forgotten = muster.Pruned, reason, true
+		w.Node(out, reason)
+		for i := range v.InstancesOn(n.UID) {
+			if i.Status != muster.Terminated {
+				gone := i.Clone()
+				r.terminated(gone, "its node "+string(n.ID)+" is gone for good")
+				w.Instance(gone, gone.StatusReason)
+			}
+		}
+		for k := range v.KeysOf(n.UID) {
+			if k.RevokedAt == nil {
+				r.revoke(w, k, reason)
+			}
+		}
 		return nil
 	})
 	if err != nil {
@@ -141,19 +158,23 @@ func (r *Registry) ForgetNode(ctx context.Context, id string) (*muster.Node, int
 	return out, revision, nil
 }
 
-func (v View) removedNode(id string) (*muster.Node, error) {
+// forgettable returns the node to forget.
+func (v View) forgettable(id string) (*muster.Node, error) {
 	var found *muster.Node
 	for n := range v.Nodes() {
-		if n.Status != muster.Removed || string(n.UID) != id && string(n.ID) != id {
+		if n.Forgotten || string(n.UID) != id && string(n.ID) != id || !v.sight.node(n) {
 			continue
 		}
 		if found != nil {
-			return nil, muster.Errorf(muster.Conflict, "several nodes with the id %s were removed: give the uid, such as %s", id, n.UID)
+			return nil, muster.Errorf(muster.Conflict, "several nodes have had the id %s: give the uid, such as %s", id, n.UID)
 		}
 		found = n
 	}
-	if found == nil {
-		return nil, muster.Errorf(muster.NotFound, "no node %q was removed: there is nothing to forget", id)
+	switch {
+	case found == nil:
+		return nil, muster.Errorf(muster.NotFound, "no node %q: there is nothing to forget", id)
+	case found.Status == muster.Healthy:
+		return nil, muster.Errorf(muster.Conflict, "node %s beats: stop its agent, or take it out with muster node remove %s, and forget it then", found.ID, found.ID)
 	}
 	return found, nil
 }
@@ -165,6 +186,7 @@ func (r *Registry) changeNode(ctx context.Context, id string, change func(View, 
 	}
 	var out *muster.Node
 	revision, err := r.mutate(ctx, func(v View, w *Writes) error {
+		v.sight = sightOf(ctx)
 		n := v.LiveNode(id)
 		if n == nil {
 			return noNode(id)
@@ -197,7 +219,7 @@ func (v View) uidOf(id *string) (muster.NodeUID, error) {
 	if found == nil {
 		found = v.NodeByUID(muster.NodeUID(*id))
 	}
-	if found == nil {
+	if found == nil || !v.sight.node(found) {
 		return "", noNode(*id)
 	}
 	return found.UID, nil

@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
@@ -30,9 +31,9 @@ func (r *Registry) peersTag(v View) string {
 
 // Peers returns the other nodes and the networks of their instances.
 // UNKNOWN_NODE: register again; SUPERSEDED: stop.
-func (r *Registry) Peers(uid muster.NodeUID, incarnation int64) (*muster.Peers, error) {
+func (r *Registry) Peers(ctx context.Context, uid muster.NodeUID, incarnation int64) (*muster.Peers, error) {
 	v := r.View()
-	own, err := v.agentsNode(uid, incarnation)
+	own, err := r.speaker(ctx, v, uid, incarnation)
 	if err != nil {
 		return nil, err
 	}
@@ -43,16 +44,4 @@ func (r *Registry) Peers(uid muster.NodeUID, incarnation int64) (*muster.Peers, 
 		}
 	}
 	return p, nil
-}
-
-// agentsNode returns the node of an agent that asks for something.
-func (v View) agentsNode(uid muster.NodeUID, incarnation int64) (*muster.Node, error) {
-	n := v.NodeByUID(uid)
-	switch {
-	case n == nil || !n.Live() || incarnation > n.Incarnation:
-		return nil, unknownNode(uid)
-	case incarnation < n.Incarnation:
-		return nil, superseded(n)
-	}
-	return n, nil
 }

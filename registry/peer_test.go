@@ -42,7 +42,7 @@ func TestPeers_TagMovesWithThePeersOnly(t *testing.T) {
 	if now := w.peersTag(t, a); now != both {
 		t.Errorf("the tag went from %s to %s with a restart", both, now)
 	}
-	got, err := w.Peers(a.UID, a.Incarnation)
+	got, err := w.Peers(t.Context(), a.UID, a.Incarnation)
 	want := &muster.Peers{Tag: both, Network: "10.213.0.0/16", Subnet: a.Subnet, Nodes: []*muster.Peer{{ID: "b", Addr: b.Addr, Subnet: b.Subnet}}}
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
 		t.Error(diff, err)
@@ -61,7 +61,7 @@ func TestPeers_TagMovesWithThePeersOnly(t *testing.T) {
 	if now := w.peersTag(t, a); now != alone {
 		t.Errorf("without b the tag is %s, before b it was %s", now, alone)
 	}
-	if got, err := w.Peers(a.UID, a.Incarnation); err != nil || len(got.Nodes) != 0 {
+	if got, err := w.Peers(t.Context(), a.UID, a.Incarnation); err != nil || len(got.Nodes) != 0 {
 		t.Errorf("without b the peers are %+v, %v", got, err)
 	}
 }
@@ -78,7 +78,7 @@ func TestPeers_RefusesOtherAgents(t *testing.T) {
 		"a later start":  {a.UID, a.Incarnation + 1, muster.UnknownNode},
 		"an older start": {a.UID, a.Incarnation - 1, muster.Superseded},
 	} {
-		if _, err := w.Peers(c.uid, c.incarnation); muster.CodeOf(err) != c.want {
+		if _, err := w.Peers(t.Context(), c.uid, c.incarnation); muster.CodeOf(err) != c.want {
 			t.Errorf("%s: %v, want %s", name, err, c.want)
 		}
 	}

@@ -95,7 +95,7 @@ func (r *Registry) placePending(b *batch) {
 			continue
 		}
 		placed := i.Clone()
-		err := b.run("muster", func(v View, w *Writes) error {
+		err := b.run(itself, func(v View, w *Writes) error {
 			if full[need] = r.place(v, placed).Node == nil; !full[need] {
 				w.Assign(placed, "placed on a node")
 			}

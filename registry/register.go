@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -26,10 +27,20 @@ func (r *Registry) RegisterNode(ctx context.Context, in muster.RegisterNodeInput
 	if err := in.Validate(); err != nil {
 		return nil, err
 	}
+	if err := ownNode(ctx, in.ID, value(in.UID)); err != nil {
+		return nil, err
+	}
 	if err := r.checkIdentity(ctx, &in); err != nil {
 		return nil, err
 	}
 	fresh := newUID()
+	joined := muster.PrincipalOf(ctx).NodeUID
+	if joined != "" {
+		in.UID, fresh = &joined, joined
+		for k := range r.View().KeysOf(joined) {
+			in.Role = cmp.Or(k.NodeRole, in.Role)
+		}
+	}
 	out := &Registered{}
 	revision, err := r.observed(ctx, in.ID, func(v View, w *Writes) error {
 		before, err := registering(v, &in)
@@ -39,6 +50,9 @@ func (r *Registry) RegisterNode(ctx context.Context, in muster.RegisterNodeInput
 		after, reason, err := r.registered(v, before, &in, fresh)
 		if err != nil {
 			return err
+		}
+		if before == nil && joined != "" {
+			v.welcome(after)
 		}
 		out.Node, out.Remove = after, nil
 		if before == nil || !sameNode(before, after) {
@@ -57,6 +71,14 @@ func (r *Registry) RegisterNode(ctx context.Context, in muster.RegisterNodeInput
 	}
 	out.Revision = revision
 	return out, nil
+}
+
+// value is what p points to, or the zero value.
+func value[T any](p *T) (v T) {
+	if p != nil {
+		v = *p
+	}
+	return v
 }
 
 func newUID() muster.NodeUID {
@@ -116,8 +138,23 @@ func (r *Registry) registered(v View, before *muster.Node, in *muster.RegisterNo
 	n, _ = reportedVolumes(n, in.Volumes)
 	n.HostPaths = sorted(in.HostPaths)
 	n.Images, n.Version, n.BootID, n.Incarnation = sorted(in.Images), in.Version, in.BootID, in.Incarnation
-	n.Status, n.StatusReason = muster.Healthy, ""
+	n.Status, n.StatusReason, n.Forgotten = muster.Healthy, "", false
 	return n, reason, nil
+}
+
+// welcome gives a node the labels that the token says by which it joined.
+func (v View) welcome(n *muster.Node) {
+	for k := range v.KeysOf(n.UID) {
+		for t := range v.Tokens() {
+			if !slices.ContainsFunc(t.Used, func(u muster.TokenUse) bool { return u.Key == k.ID }) {
+				continue
+			}
+			for name, value := range t.Labels {
+				n.LabelEdits[name] = &value
+			}
+			n.Labels = n.AgentLabels.Edited(n.LabelEdits)
+		}
+	}
 }
 
 func sameNode(a, b *muster.Node) bool {

@@ -25,16 +25,19 @@ import (
 type Store interface {
 	Load(ctx context.Context) (*muster.State, error)
 	Commit(ctx context.Context, b *muster.Batch) error
+	SaveLastUsed(ctx context.Context, used map[muster.KeyID]time.Time) error
+	ForgetAudit(ctx context.Context, before time.Time) error
 	SaveLastSeen(ctx context.Context, seen map[muster.NodeUID]time.Time) error
 	ForgetRequests(ctx context.Context, before time.Time) error
 	Compact(ctx context.Context, keep muster.Retention) (floor muster.Position, deleted int64, err error)
 }
 
-// History reads the change log.
+// History reads the change log and the audit.
 type History interface {
 	ChangesAfter(ctx context.Context, after int64, limit int) ([]*muster.Change, error)
 	ChangesOfAfter(ctx context.Context, objectID string, after int64, limit int) ([]*muster.Change, error)
 	LastChanges(ctx context.Context, objectIDs []string, n int) (map[string][]*muster.Change, error)
+	AuditBefore(ctx context.Context, f *muster.AuditFilter, before int64, limit int) ([]*muster.AuditEntry, error)
 }
 
 // Agents reaches the agents of nodes. Calls may fail; beats heal what got lost.
@@ -67,6 +70,7 @@ const (
 	DefaultKeepChangesFor  = 72 * time.Hour
 	DefaultFlushInterval   = time.Minute
 	DefaultTombstone       = 72 * time.Hour
+	DefaultKeepAudit       = 90 * 24 * time.Hour
 	DefaultLogReaders      = 256
 	DefaultLogReadersNode  = 16
 	DefaultInstanceNetwork = "10.213.0.0/16"
@@ -89,6 +93,7 @@ type Options struct {
 	KeepChangesFor  time.Duration // how long they are kept; 0: DefaultKeepChangesFor
 	FlushInterval   time.Duration // how often lastSeen is flushed and the log compacted; 0: DefaultFlushInterval
 	Tombstone       time.Duration // how long a pruned node can return as itself; 0: DefaultTombstone
+	KeepAudit       time.Duration // how long the audit, and keys and tokens that have ended, are kept; 0: DefaultKeepAudit
 	LogReaders      int           // logs that are read at a time; 0: DefaultLogReaders
 	Now             func() time.Time
 	// LogReadersPerNode is how many logs of one node are read at a time; 0: DefaultLogReadersNode.
@@ -114,6 +119,7 @@ func (o Options) withDefaults() Options {
 	orDefault(&o.KeepChangesFor, DefaultKeepChangesFor)
 	orDefault(&o.FlushInterval, DefaultFlushInterval)
 	orDefault(&o.Tombstone, DefaultTombstone)
+	orDefault(&o.KeepAudit, DefaultKeepAudit)
 	orDefault(&o.LogReaders, DefaultLogReaders)
 	orDefault(&o.LogReadersPerNode, DefaultLogReadersNode)
 	if o.Now == nil {
@@ -142,11 +148,12 @@ func (o Options) Validate() error {
 
 // Deps is what a Registry stands on.
 type Deps struct {
-	Store   Store
-	History History
-	Hub     *watch.Hub
-	Agents  Agents
-	Logger  *slog.Logger // nil: slog.Default
+	Store        Store
+	History      History
+	Hub          *watch.Hub
+	Agents       Agents
+	Logger       *slog.Logger // nil: slog.Default
+	Certificates Certificates // nil: there is no TLS
 }
 
 // Registry answers and changes the state of the cloud. Its methods are safe for
@@ -158,6 +165,9 @@ type Registry struct {
 	beats   beats
 	desk    desk
 	readers readers
+	used    uses
+	refused refusals
+	signIns signIns
 	sweeps  chan struct{} // wakes the sweeper
 	nudges  chan Nudge
 
@@ -227,6 +237,12 @@ func (r *Registry) install(s *muster.State, at time.Time) error {
 	}
 	for _, i := range s.Images {
 		b.insert(tableImage, i)
+	}
+	for _, k := range s.Keys {
+		b.insert(tableKey, k)
+	}
+	for _, t := range s.Tokens {
+		b.insert(tableToken, t)
 	}
 	for _, request := range s.Requests {
 		b.insert(tableRequest, request)
@@ -303,28 +319,34 @@ func (r *Registry) Run(ctx context.Context) error {
 	group.Go(func() error { return r.sweep(gctx) })
 	group.Go(func() error { return r.listen(gctx) })
 	group.Go(func() error { return r.keepHouse(gctx) })
+	group.Go(func() error { return r.writeRefusals(gctx) })
 	for range nudgers {
 		group.Go(func() error { return r.nudge(gctx) })
 	}
 	err := group.Wait()
 	flush, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	return errors.Join(err, r.flushLastSeen(flush))
+	return errors.Join(err, r.flushLastSeen(flush), r.flushLastUsed(flush))
 }
 
 // mutate runs a mutation as the context's principal and returns its revision.
 func (r *Registry) mutate(ctx context.Context, m Mutation) (int64, error) {
-	return r.commits.submit(ctx, muster.PrincipalOf(ctx).Name, m)
+	p := muster.PrincipalOf(ctx)
+	return r.commits.submit(ctx, p.Actor(), r.audited(p, m))
 }
 
 // observed runs a mutation that tells what a node's agent observed.
 func (r *Registry) observed(ctx context.Context, node muster.NodeID, m Mutation) (int64, error) {
-	return r.commits.submit(ctx, "node "+string(node), m)
+	p := muster.PrincipalOf(ctx)
+	return r.commits.submit(ctx, muster.Actor{Name: "node " + string(node), Key: p.Key, Addr: p.Addr}, m)
 }
+
+// itself is the registry as an actor.
+var itself = muster.Actor{Name: "muster"}
 
 // system runs a mutation of the registry's own.
 func (r *Registry) system(ctx context.Context, m Mutation) error {
-	_, err := r.commits.submit(ctx, "muster", m)
+	_, err := r.commits.submit(ctx, itself, m)
 	return err
 }
 

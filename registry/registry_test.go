@@ -214,7 +214,7 @@ func TestRegistry_ReadsIssueNoSQL(t *testing.T) {
 		if _, err := w.Instances(&muster.InstanceFilter{NodeID: &uid}, muster.PageInput{}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := w.Assignments(n.UID, n.Incarnation); err != nil {
+		if _, err := w.Assignments(t.Context(), n.UID, n.Incarnation); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := w.Heartbeat(ctx, muster.HeartbeatInput{UID: n.UID, Incarnation: 1}); err != nil {

@@ -21,12 +21,9 @@ func (r *Registry) ReportInstances(ctx context.Context, in muster.ReportInstance
 	}
 	var remove []string
 	revision, err := r.observed(ctx, known.ID, func(v View, w *Writes) error {
-		n := v.NodeByUID(in.UID)
-		switch {
-		case n == nil || !n.Live() || in.Incarnation > n.Incarnation:
-			return unknownNode(in.UID)
-		case in.Incarnation < n.Incarnation:
-			return superseded(n)
+		n, err := r.speaker(ctx, v, in.UID, in.Incarnation)
+		if err != nil {
+			return err
 		}
 		if u := v.use(n.UID); u.reportIncarnation == in.Incarnation && in.Sequence <= u.reportSequence {
 			remove = []string{}

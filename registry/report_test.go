@@ -25,7 +25,7 @@ func TestReportInstances_PayloadThatEnds(t *testing.T) {
 	if *got.ExitCode != 7 || got.StatusReason != "exited with status 7" || got.Output != "no such file\n\uFFFD\uFFFD" || got.Reserved {
 		t.Errorf("got %+v", got)
 	}
-	a, err := w.Assignments(n.UID, 1)
+	a, err := w.Assignments(t.Context(), n.UID, 1)
 	if err != nil || !a.Instances[0].Ended {
 		t.Errorf("the agent would start it again: %+v, %v", a, err)
 	}
@@ -189,7 +189,7 @@ func TestReportInstances_StrangersAreKept(t *testing.T) {
 	}
 	report(8, stranger, other)
 	wantStatus(t, w, "i-5", muster.Terminating) // it is there still
-	a, err := w.Assignments(n.UID, 1)
+	a, err := w.Assignments(t.Context(), n.UID, 1)
 	if err != nil || a.Instances[len(a.Instances)-1].Machine != other.Machine || a.Instances[len(a.Instances)-1].Desired != muster.WantTerminated {
 		t.Errorf("assignments %+v, %v", a, err)
 	}

@@ -23,7 +23,7 @@ func (r *Registry) newOnce(p muster.Principal, id string, input any) *once {
 	}
 	b, _ := json.Marshal(input) // an input of the API: cannot fail
 	sum := sha256.Sum256(b)
-	return &once{principal: p.Name, id: id, hash: hex.EncodeToString(sum[:]), ttl: r.opts.RequestTTL, now: stamp(r.opts.Now())}
+	return &once{principal: p.Identity(), id: id, hash: hex.EncodeToString(sum[:]), ttl: r.opts.RequestTTL, now: stamp(r.opts.Now())}
 }
 
 // earlier returns the id of the object that the same request made before, ""

@@ -45,6 +45,9 @@ type use struct {
 type View struct {
 	txn *memdb.Txn
 	now *meta // of the batch so far; nil in a snapshot, which has it as a row
+	// sight is what of it is seen; zero: everything. It limits what LiveNode, LiveNodes,
+	// Instance, Instances and InstancesOn give.
+	sight sight
 }
 
 func (v View) one(table, index string, args ...any) any {
@@ -105,11 +108,11 @@ func (v View) NodeByUID(uid muster.NodeUID) *muster.Node {
 // it is hidden.
 func (v View) LiveNode(id string) *muster.Node {
 	for n := range rows[*muster.Node](v, tableNode, byName, muster.NodeID(id)) {
-		if n.Live() {
+		if n.Live() && v.sight.node(n) {
 			return n
 		}
 	}
-	if n := v.NodeByUID(muster.NodeUID(id)); n != nil && n.Live() {
+	if n := v.NodeByUID(muster.NodeUID(id)); n != nil && n.Live() && v.sight.node(n) {
 		return n
 	}
 	return nil
@@ -122,7 +125,7 @@ func (v View) Nodes() iter.Seq[*muster.Node] { return rows[*muster.Node](v, tabl
 func (v View) LiveNodes() iter.Seq[*muster.Node] {
 	return func(yield func(*muster.Node) bool) {
 		for n := range v.Nodes() {
-			if n.Live() && !yield(n) {
+			if n.Live() && v.sight.node(n) && !yield(n) {
 				return
 			}
 		}
@@ -132,22 +135,25 @@ func (v View) LiveNodes() iter.Seq[*muster.Node] {
 // Instance returns the instance, or nil.
 func (v View) Instance(id muster.InstanceID) *muster.Instance {
 	i, _ := v.one(tableInstance, byID, id).(*muster.Instance)
+	if i == nil || !v.sight.instance(v, i) {
+		return nil
+	}
 	return i
 }
 
 // Instances walks all instances in order of their number.
 func (v View) Instances() iter.Seq[*muster.Instance] {
-	return rows[*muster.Instance](v, tableInstance, byID)
+	return v.seen(rows[*muster.Instance](v, tableInstance, byID))
 }
 
 // InstancesOn walks a node's instances in order of their number.
 func (v View) InstancesOn(uid muster.NodeUID) iter.Seq[*muster.Instance] {
-	return rows[*muster.Instance](v, tableInstance, byNode, uid)
+	return v.seen(rows[*muster.Instance](v, tableInstance, byNode, uid))
 }
 
 // InstancesIn walks the instances in a status in order of their number.
 func (v View) InstancesIn(s muster.InstanceStatus) iter.Seq[*muster.Instance] {
-	return rows[*muster.Instance](v, tableInstance, byStatus, s)
+	return v.seen(rows[*muster.Instance](v, tableInstance, byStatus, s))
 }
 
 // Condition returns a condition of the cluster, or nil when it never held.
@@ -175,6 +181,31 @@ func (v View) Image(name string) *muster.Image {
 
 // Images walks the images in order of their name.
 func (v View) Images() iter.Seq[*muster.Image] { return rows[*muster.Image](v, tableImage, byID) }
+
+// Key returns the access key, or nil.
+func (v View) Key(id muster.KeyID) *muster.AccessKey {
+	k, _ := v.one(tableKey, byID, id).(*muster.AccessKey)
+	return k
+}
+
+// Keys walks the access keys in order of their number.
+func (v View) Keys() iter.Seq[*muster.AccessKey] { return rows[*muster.AccessKey](v, tableKey, byID) }
+
+// KeysOf walks the keys that were issued to a node.
+func (v View) KeysOf(uid muster.NodeUID) iter.Seq[*muster.AccessKey] {
+	return rows[*muster.AccessKey](v, tableKey, byNode, uid)
+}
+
+// Token returns the join token, or nil.
+func (v View) Token(id muster.TokenID) *muster.JoinToken {
+	t, _ := v.one(tableToken, byID, id).(*muster.JoinToken)
+	return t
+}
+
+// Tokens walks the join tokens in order of their number.
+func (v View) Tokens() iter.Seq[*muster.JoinToken] {
+	return rows[*muster.JoinToken](v, tableToken, byID)
+}
 
 // request returns the record of a requestId, or nil.
 func (v View) request(principal, id string) *muster.Request {

@@ -255,6 +255,9 @@ func (r *Registry) turn(conditions []*muster.Condition, nodes []*muster.Node, be
 // is pruned, and is left out of the count until it beats. CONFLICT when it does
 // not hold.
 func (r *Registry) ReleaseBrake(ctx context.Context, reason string) (*muster.Condition, int64, error) {
+	if err := wholeCluster(ctx); err != nil {
+		return nil, 0, err
+	}
 	if err := muster.CheckText("reason", reason, muster.MaxReasonBytes); err != nil {
 		return nil, 0, err
 	}

@@ -28,7 +28,7 @@ func volumesOf(n *muster.Node) iter.Seq[*muster.Volume] {
 
 // Volumes returns a page of the volumes in order of their name; with a node's id or
 // uid only those on it.
-func (r *Registry) Volumes(nodeID *string, page muster.PageInput) (*muster.VolumeConnection, error) {
+func (s Seen) Volumes(nodeID *string, page muster.PageInput) (*muster.VolumeConnection, error) {
 	limit, err := page.Limit()
 	if err != nil {
 		return nil, err
@@ -37,7 +37,7 @@ func (r *Registry) Volumes(nodeID *string, page muster.PageInput) (*muster.Volum
 	if err != nil {
 		return nil, err
 	}
-	v := r.View()
+	v := s.view()
 	uid, err := v.uidOf(nodeID)
 	if err != nil {
 		return nil, err
@@ -64,7 +64,7 @@ func volumeKey(o *muster.Volume) string { return o.Name + "/" + string(o.NodeUID
 // storing walks the nodes that volumes are on: also those that were pruned, which
 // can come back with them.
 func (v View) storing() iter.Seq[*muster.Node] {
-	return where(v.Nodes(), func(n *muster.Node) bool { return n.Status != muster.Removed })
+	return where(v.Nodes(), func(n *muster.Node) bool { return n.Status != muster.Removed && v.sight.node(n) })
 }
 
 // VolumeUsers returns the instances on a volume's node that use it, also those that
@@ -90,6 +90,7 @@ func (r *Registry) RemoveVolume(ctx context.Context, in muster.RemoveVolumeInput
 	}
 	var out *muster.Volume
 	revision, err := r.mutate(ctx, func(v View, w *Writes) error {
+		v.sight = sightOf(ctx)
 		n, err := v.nodeOfVolume(&in)
 		if err != nil {
 			return err

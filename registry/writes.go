@@ -17,6 +17,9 @@ type step struct {
 	condition *muster.Condition
 	image     *muster.Image
 	request   *muster.Request
+	key       *muster.AccessKey
+	token     *muster.JoinToken
+	audit     *muster.AuditEntry
 	reason    string
 	// desired says that a node has something to do about it.
 	desired bool
@@ -74,6 +77,29 @@ func (w *Writes) ForgetImage(i *muster.Image, reason string) {
 func (w *Writes) ForgetNode(n *muster.Node, reason string) {
 	w.steps = append(w.steps, step{node: n, reason: reason, deleted: true})
 }
+
+// Key puts an access key: a copy that the caller made and does not touch again.
+func (w *Writes) Key(k *muster.AccessKey, reason string) {
+	w.steps = append(w.steps, step{key: k, reason: reason})
+}
+
+// ForgetKey ends the record of a key.
+func (w *Writes) ForgetKey(k *muster.AccessKey, reason string) {
+	w.steps = append(w.steps, step{key: k, reason: reason, deleted: true})
+}
+
+// Token puts a join token: a copy that the caller made and does not touch again.
+func (w *Writes) Token(t *muster.JoinToken, reason string) {
+	w.steps = append(w.steps, step{token: t, reason: reason})
+}
+
+// ForgetToken ends the record of a join token.
+func (w *Writes) ForgetToken(t *muster.JoinToken, reason string) {
+	w.steps = append(w.steps, step{token: t, reason: reason, deleted: true})
+}
+
+// Audit appends an entry to the audit.
+func (w *Writes) Audit(e *muster.AuditEntry) { w.steps = append(w.steps, step{audit: e}) }
 
 // Request records a requestId.
 func (w *Writes) Request(r *muster.Request) { w.steps = append(w.steps, step{request: r}) }

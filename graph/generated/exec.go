@@ -30,7 +30,9 @@ func NewExecutableSchema(cfg Config) graphql.ExecutableSchema {
 type Config = graphql.Config[ResolverRoot, DirectiveRoot, ComplexityRoot]
 
 type ResolverRoot interface {
+	AccessKey() AccessKeyResolver
 	Instance() InstanceResolver
+	JoinToken() JoinTokenResolver
 	Mutation() MutationResolver
 	Node() NodeResolver
 	Query() QueryResolver
@@ -39,10 +41,37 @@ type ResolverRoot interface {
 }
 
 type DirectiveRoot struct {
-	Auth func(ctx context.Context, obj any, next graphql.Resolver, requires muster.Role) (res any, err error)
+	Auth func(ctx context.Context, obj any, next graphql.Resolver, requires muster.Access) (res any, err error)
 }
 
 type ComplexityRoot struct {
+	AccessKey struct {
+		CreatedAt   func(childComplexity int) int
+		CreatedBy   func(childComplexity int) int
+		ExpiresAt   func(childComplexity int) int
+		FormerUntil func(childComplexity int) int
+		ID          func(childComplexity int) int
+		LastUsedAt  func(childComplexity int) int
+		Name        func(childComplexity int) int
+		NodeUID     func(childComplexity int) int
+		Revision    func(childComplexity int) int
+		RevokedAt   func(childComplexity int) int
+		Role        func(childComplexity int) int
+		Scope       func(childComplexity int) int
+		Status      func(childComplexity int) int
+	}
+
+	AccessKeyConnection struct {
+		Edges      func(childComplexity int) int
+		PageInfo   func(childComplexity int) int
+		TotalCount func(childComplexity int) int
+	}
+
+	AccessKeyEdge struct {
+		Cursor func(childComplexity int) int
+		Node   func(childComplexity int) int
+	}
+
 	AdoptInstancePayload struct {
 		Instance func(childComplexity int) int
 		Revision func(childComplexity int) int
@@ -82,6 +111,28 @@ type ComplexityRoot struct {
 		Subnet          func(childComplexity int) int
 	}
 
+	AuditConnection struct {
+		Edges    func(childComplexity int) int
+		PageInfo func(childComplexity int) int
+	}
+
+	AuditEdge struct {
+		Cursor func(childComplexity int) int
+		Node   func(childComplexity int) int
+	}
+
+	AuditEntry struct {
+		Action  func(childComplexity int) int
+		Addr    func(childComplexity int) int
+		At      func(childComplexity int) int
+		Count   func(childComplexity int) int
+		Key     func(childComplexity int) int
+		Name    func(childComplexity int) int
+		Outcome func(childComplexity int) int
+		Reason  func(childComplexity int) int
+		Target  func(childComplexity int) int
+	}
+
 	Brake struct {
 		Reason func(childComplexity int) int
 		Since  func(childComplexity int) int
@@ -97,6 +148,8 @@ type ComplexityRoot struct {
 
 	Change struct {
 		Actor            func(childComplexity int) int
+		ActorAddr        func(childComplexity int) int
+		ActorKey         func(childComplexity int) int
 		At               func(childComplexity int) int
 		Condition        func(childComplexity int) int
 		Cursor           func(childComplexity int) int
@@ -146,6 +199,23 @@ type ComplexityRoot struct {
 		Revision func(childComplexity int) int
 	}
 
+	CreateAccessKeyPayload struct {
+		AccessKey func(childComplexity int) int
+		Revision  func(childComplexity int) int
+		Text      func(childComplexity int) int
+	}
+
+	CreateJoinTokenPayload struct {
+		JoinToken func(childComplexity int) int
+		Revision  func(childComplexity int) int
+		Text      func(childComplexity int) int
+	}
+
+	CreateSignInPayload struct {
+		ExpiresAt func(childComplexity int) int
+		Path      func(childComplexity int) int
+	}
+
 	Drain struct {
 		Deadline func(childComplexity int) int
 		Done     func(childComplexity int) int
@@ -174,6 +244,8 @@ type ComplexityRoot struct {
 
 	HealthChange struct {
 		Actor          func(childComplexity int) int
+		ActorAddr      func(childComplexity int) int
+		ActorKey       func(childComplexity int) int
 		At             func(childComplexity int) int
 		Condition      func(childComplexity int) int
 		Cursor         func(childComplexity int) int
@@ -256,6 +328,8 @@ type ComplexityRoot struct {
 
 	InstanceChange struct {
 		Actor          func(childComplexity int) int
+		ActorAddr      func(childComplexity int) int
+		ActorKey       func(childComplexity int) int
 		At             func(childComplexity int) int
 		Cursor         func(childComplexity int) int
 		Instance       func(childComplexity int) int
@@ -283,6 +357,31 @@ type ComplexityRoot struct {
 		CPULimit   func(childComplexity int) int
 		MemLimitMB func(childComplexity int) int
 		Type       func(childComplexity int) int
+	}
+
+	JoinNodePayload struct {
+		CA          func(childComplexity int) int
+		Certificate func(childComplexity int) int
+		Key         func(childComplexity int) int
+		NodeUID     func(childComplexity int) int
+		Revision    func(childComplexity int) int
+	}
+
+	JoinToken struct {
+		CreatedAt func(childComplexity int) int
+		CreatedBy func(childComplexity int) int
+		ExpiresAt func(childComplexity int) int
+		ID        func(childComplexity int) int
+		Labels    func(childComplexity int) int
+		Role      func(childComplexity int) int
+		Used      func(childComplexity int) int
+		Uses      func(childComplexity int) int
+	}
+
+	KeyScope struct {
+		Clusters func(childComplexity int) int
+		Nodes    func(childComplexity int) int
+		Services func(childComplexity int) int
 	}
 
 	LabelInstancePayload struct {
@@ -321,9 +420,13 @@ type ComplexityRoot struct {
 		AdoptInstance      func(childComplexity int, input AdoptInstanceInput) int
 		AnswerAgentRequest func(childComplexity int, input muster.AgentAnswerInput) int
 		CordonNode         func(childComplexity int, input CordonNodeInput) int
+		CreateAccessKey    func(childComplexity int, input muster.CreateAccessKeyInput) int
+		CreateJoinToken    func(childComplexity int, input muster.CreateJoinTokenInput) int
+		CreateSignIn       func(childComplexity int, input CreateSignInInput) int
 		DrainNode          func(childComplexity int, input muster.DrainNodeInput) int
 		ForgetNode         func(childComplexity int, input ForgetNodeInput) int
 		Heartbeat          func(childComplexity int, input muster.HeartbeatInput) int
+		JoinNode           func(childComplexity int, input muster.JoinNodeInput) int
 		LabelInstance      func(childComplexity int, input muster.LabelInput) int
 		LabelNode          func(childComplexity int, input muster.LabelInput) int
 		LaunchInstance     func(childComplexity int, input muster.LaunchInstanceInput) int
@@ -332,8 +435,12 @@ type ComplexityRoot struct {
 		RemoveImage        func(childComplexity int, input RemoveImageInput) int
 		RemoveNode         func(childComplexity int, input RemoveNodeInput) int
 		RemoveVolume       func(childComplexity int, input muster.RemoveVolumeInput) int
+		RenewCertificate   func(childComplexity int, input RenewCertificateInput) int
 		ReportInstances    func(childComplexity int, input muster.ReportInstancesInput) int
 		RestartInstance    func(childComplexity int, input RestartInstanceInput) int
+		RevokeAccessKey    func(childComplexity int, input RevokeAccessKeyInput) int
+		RevokeJoinToken    func(childComplexity int, input RevokeJoinTokenInput) int
+		RotateAccessKey    func(childComplexity int, input RotateAccessKeyInput) int
 		StartInstance      func(childComplexity int, input StartInstanceInput) int
 		StopInstance       func(childComplexity int, input StopInstanceInput) int
 		TerminateInstance  func(childComplexity int, input TerminateInstanceInput) int
@@ -376,6 +483,8 @@ type ComplexityRoot struct {
 
 	NodeChange struct {
 		Actor          func(childComplexity int) int
+		ActorAddr      func(childComplexity int) int
+		ActorKey       func(childComplexity int) int
 		At             func(childComplexity int) int
 		Cursor         func(childComplexity int) int
 		Kind           func(childComplexity int) int
@@ -420,7 +529,9 @@ type ComplexityRoot struct {
 	}
 
 	Query struct {
+		AccessKeys    func(childComplexity int, first *int, after *string) int
 		Assignments   func(childComplexity int, uid string, incarnation int64) int
+		AuditLog      func(childComplexity int, filter *muster.AuditFilter, first *int, after *string) int
 		Changes       func(childComplexity int, since *muster.Cursor, objectID *string, first *int) int
 		ClusterHealth func(childComplexity int) int
 		Image         func(childComplexity int, name string) int
@@ -428,11 +539,13 @@ type ComplexityRoot struct {
 		Instance      func(childComplexity int, id string) int
 		InstanceTypes func(childComplexity int) int
 		Instances     func(childComplexity int, filter *muster.InstanceFilter, first *int, after *string) int
+		JoinTokens    func(childComplexity int) int
 		Node          func(childComplexity int, id string) int
 		Nodes         func(childComplexity int, filter *muster.NodeFilter, first *int, after *string) int
 		Peers         func(childComplexity int, uid string, incarnation int64) int
 		ServerInfo    func(childComplexity int) int
 		Volumes       func(childComplexity int, nodeID *string, first *int, after *string) int
+		Whoami        func(childComplexity int) int
 	}
 
 	RegisterNodePayload struct {
@@ -463,6 +576,11 @@ type ComplexityRoot struct {
 		Volume   func(childComplexity int) int
 	}
 
+	RenewCertificatePayload struct {
+		CA          func(childComplexity int) int
+		Certificate func(childComplexity int) int
+	}
+
 	ReportInstancesPayload struct {
 		Remove   func(childComplexity int) int
 		Revision func(childComplexity int) int
@@ -471,6 +589,22 @@ type ComplexityRoot struct {
 	RestartInstancePayload struct {
 		Instance func(childComplexity int) int
 		Revision func(childComplexity int) int
+	}
+
+	RevokeAccessKeyPayload struct {
+		AccessKey func(childComplexity int) int
+		Revision  func(childComplexity int) int
+	}
+
+	RevokeJoinTokenPayload struct {
+		JoinToken func(childComplexity int) int
+		Revision  func(childComplexity int) int
+	}
+
+	RotateAccessKeyPayload struct {
+		AccessKey func(childComplexity int) int
+		Revision  func(childComplexity int) int
+		Text      func(childComplexity int) int
 	}
 
 	ServerInfo struct {
@@ -513,6 +647,13 @@ type ComplexityRoot struct {
 	TerminateInstancePayload struct {
 		Instance func(childComplexity int) int
 		Revision func(childComplexity int) int
+	}
+
+	TokenUse struct {
+		Addr   func(childComplexity int) int
+		At     func(childComplexity int) int
+		Key    func(childComplexity int) int
+		NodeID func(childComplexity int) int
 	}
 
 	UncordonNodePayload struct {
@@ -559,6 +700,11 @@ type ComplexityRoot struct {
 
 // region    ************************** generated!.gotpl **************************
 
+type AccessKeyResolver interface {
+	Status(ctx context.Context, obj *muster.AccessKey) (muster.KeyStatus, error)
+
+	LastUsedAt(ctx context.Context, obj *muster.AccessKey) (*time.Time, error)
+}
 type InstanceResolver interface {
 	Node(ctx context.Context, obj *muster.Instance) (*muster.Node, error)
 
@@ -567,6 +713,9 @@ type InstanceResolver interface {
 	Usage(ctx context.Context, obj *muster.Instance) (*muster.Usage, error)
 
 	Changes(ctx context.Context, obj *muster.Instance, first *int) ([]*muster.Change, error)
+}
+type JoinTokenResolver interface {
+	Role(ctx context.Context, obj *muster.JoinToken) (*muster.NodeRole, error)
 }
 type MutationResolver interface {
 	RegisterNode(ctx context.Context, input muster.RegisterNodeInput) (*RegisterNodePayload, error)
@@ -587,6 +736,14 @@ type MutationResolver interface {
 	RestartInstance(ctx context.Context, input RestartInstanceInput) (*RestartInstancePayload, error)
 	RemoveImage(ctx context.Context, input RemoveImageInput) (*RemoveImagePayload, error)
 	RemoveVolume(ctx context.Context, input muster.RemoveVolumeInput) (*RemoveVolumePayload, error)
+	CreateAccessKey(ctx context.Context, input muster.CreateAccessKeyInput) (*CreateAccessKeyPayload, error)
+	RevokeAccessKey(ctx context.Context, input RevokeAccessKeyInput) (*RevokeAccessKeyPayload, error)
+	RotateAccessKey(ctx context.Context, input RotateAccessKeyInput) (*RotateAccessKeyPayload, error)
+	CreateJoinToken(ctx context.Context, input muster.CreateJoinTokenInput) (*CreateJoinTokenPayload, error)
+	RevokeJoinToken(ctx context.Context, input RevokeJoinTokenInput) (*RevokeJoinTokenPayload, error)
+	JoinNode(ctx context.Context, input muster.JoinNodeInput) (*muster.Joined, error)
+	RenewCertificate(ctx context.Context, input RenewCertificateInput) (*muster.Certificates, error)
+	CreateSignIn(ctx context.Context, input CreateSignInInput) (*CreateSignInPayload, error)
 	AdoptInstance(ctx context.Context, input AdoptInstanceInput) (*AdoptInstancePayload, error)
 	TerminateInstance(ctx context.Context, input TerminateInstanceInput) (*TerminateInstancePayload, error)
 }
@@ -617,6 +774,10 @@ type QueryResolver interface {
 	Volumes(ctx context.Context, nodeID *string, first *int, after *string) (*muster.VolumeConnection, error)
 	Changes(ctx context.Context, since *muster.Cursor, objectID *string, first *int) (*muster.ChangeConnection, error)
 	ServerInfo(ctx context.Context) (*muster.ServerInfo, error)
+	Whoami(ctx context.Context) (*muster.AccessKey, error)
+	AccessKeys(ctx context.Context, first *int, after *string) (*muster.AccessKeyConnection, error)
+	JoinTokens(ctx context.Context) ([]*muster.JoinToken, error)
+	AuditLog(ctx context.Context, filter *muster.AuditFilter, first *int, after *string) (*muster.AuditConnection, error)
 	Assignments(ctx context.Context, uid string, incarnation int64) (*muster.Assignments, error)
 	Peers(ctx context.Context, uid string, incarnation int64) (*muster.Peers, error)
 }
@@ -650,6 +811,117 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 	ec := newExecutionContext(nil, e, nil)
 	_ = ec
 	switch typeName + "." + field {
+
+	case "AccessKey.createdAt":
+		if e.ComplexityRoot.AccessKey.CreatedAt == nil {
+			break
+		}
+
+		return e.ComplexityRoot.AccessKey.CreatedAt(childComplexity), true
+	case "AccessKey.createdBy":
+		if e.ComplexityRoot.AccessKey.CreatedBy == nil {
+			break
+		}
+
+		return e.ComplexityRoot.AccessKey.CreatedBy(childComplexity), true
+	case "AccessKey.expiresAt":
+		if e.ComplexityRoot.AccessKey.ExpiresAt == nil {
+			break
+		}
+
+		return e.ComplexityRoot.AccessKey.ExpiresAt(childComplexity), true
+	case "AccessKey.formerUntil":
+		if e.ComplexityRoot.AccessKey.FormerUntil == nil {
+			break
+		}
+
+		return e.ComplexityRoot.AccessKey.FormerUntil(childComplexity), true
+	case "AccessKey.id":
+		if e.ComplexityRoot.AccessKey.ID == nil {
+			break
+		}
+
+		return e.ComplexityRoot.AccessKey.ID(childComplexity), true
+	case "AccessKey.lastUsedAt":
+		if e.ComplexityRoot.AccessKey.LastUsedAt == nil {
+			break
+		}
+
+		return e.ComplexityRoot.AccessKey.LastUsedAt(childComplexity), true
+	case "AccessKey.name":
+		if e.ComplexityRoot.AccessKey.Name == nil {
+			break
+		}
+
+		return e.ComplexityRoot.AccessKey.Name(childComplexity), true
+	case "AccessKey.nodeUid":
+		if e.ComplexityRoot.AccessKey.NodeUID == nil {
+			break
+		}
+
+		return e.ComplexityRoot.AccessKey.NodeUID(childComplexity), true
+	case "AccessKey.revision":
+		if e.ComplexityRoot.AccessKey.Revision == nil {
+			break
+		}
+
+		return e.ComplexityRoot.AccessKey.Revision(childComplexity), true
+	case "AccessKey.revokedAt":
+		if e.ComplexityRoot.AccessKey.RevokedAt == nil {
+			break
+		}
+
+		return e.ComplexityRoot.AccessKey.RevokedAt(childComplexity), true
+	case "AccessKey.role":
+		if e.ComplexityRoot.AccessKey.Role == nil {
+			break
+		}
+
+		return e.ComplexityRoot.AccessKey.Role(childComplexity), true
+	case "AccessKey.scope":
+		if e.ComplexityRoot.AccessKey.Scope == nil {
+			break
+		}
+
+		return e.ComplexityRoot.AccessKey.Scope(childComplexity), true
+	case "AccessKey.status":
+		if e.ComplexityRoot.AccessKey.Status == nil {
+			break
+		}
+
+		return e.ComplexityRoot.AccessKey.Status(childComplexity), true
+
+	case "AccessKeyConnection.edges":
+		if e.ComplexityRoot.AccessKeyConnection.Edges == nil {
+			break
+		}
+
+		return e.ComplexityRoot.AccessKeyConnection.Edges(childComplexity), true
+	case "AccessKeyConnection.pageInfo":
+		if e.ComplexityRoot.AccessKeyConnection.PageInfo == nil {
+			break
+		}
+
+		return e.ComplexityRoot.AccessKeyConnection.PageInfo(childComplexity), true
+	case "AccessKeyConnection.totalCount":
+		if e.ComplexityRoot.AccessKeyConnection.TotalCount == nil {
+			break
+		}
+
+		return e.ComplexityRoot.AccessKeyConnection.TotalCount(childComplexity), true
+
+	case "AccessKeyEdge.cursor":
+		if e.ComplexityRoot.AccessKeyEdge.Cursor == nil {
+			break
+		}
+
+		return e.ComplexityRoot.AccessKeyEdge.Cursor(childComplexity), true
+	case "AccessKeyEdge.node":
+		if e.ComplexityRoot.AccessKeyEdge.Node == nil {
+			break
+		}
+
+		return e.ComplexityRoot.AccessKeyEdge.Node(childComplexity), true
 
 	case "AdoptInstancePayload.instance":
 		if e.ComplexityRoot.AdoptInstancePayload.Instance == nil {
@@ -800,6 +1072,87 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 
 		return e.ComplexityRoot.Assignments.Subnet(childComplexity), true
 
+	case "AuditConnection.edges":
+		if e.ComplexityRoot.AuditConnection.Edges == nil {
+			break
+		}
+
+		return e.ComplexityRoot.AuditConnection.Edges(childComplexity), true
+	case "AuditConnection.pageInfo":
+		if e.ComplexityRoot.AuditConnection.PageInfo == nil {
+			break
+		}
+
+		return e.ComplexityRoot.AuditConnection.PageInfo(childComplexity), true
+
+	case "AuditEdge.cursor":
+		if e.ComplexityRoot.AuditEdge.Cursor == nil {
+			break
+		}
+
+		return e.ComplexityRoot.AuditEdge.Cursor(childComplexity), true
+	case "AuditEdge.node":
+		if e.ComplexityRoot.AuditEdge.Node == nil {
+			break
+		}
+
+		return e.ComplexityRoot.AuditEdge.Node(childComplexity), true
+
+	case "AuditEntry.action":
+		if e.ComplexityRoot.AuditEntry.Action == nil {
+			break
+		}
+
+		return e.ComplexityRoot.AuditEntry.Action(childComplexity), true
+	case "AuditEntry.addr":
+		if e.ComplexityRoot.AuditEntry.Addr == nil {
+			break
+		}
+
+		return e.ComplexityRoot.AuditEntry.Addr(childComplexity), true
+	case "AuditEntry.at":
+		if e.ComplexityRoot.AuditEntry.At == nil {
+			break
+		}
+
+		return e.ComplexityRoot.AuditEntry.At(childComplexity), true
+	case "AuditEntry.count":
+		if e.ComplexityRoot.AuditEntry.Count == nil {
+			break
+		}
+
+		return e.ComplexityRoot.AuditEntry.Count(childComplexity), true
+	case "AuditEntry.key":
+		if e.ComplexityRoot.AuditEntry.Key == nil {
+			break
+		}
+
+		return e.ComplexityRoot.AuditEntry.Key(childComplexity), true
+	case "AuditEntry.name":
+		if e.ComplexityRoot.AuditEntry.Name == nil {
+			break
+		}
+
+		return e.ComplexityRoot.AuditEntry.Name(childComplexity), true
+	case "AuditEntry.outcome":
+		if e.ComplexityRoot.AuditEntry.Outcome == nil {
+			break
+		}
+
+		return e.ComplexityRoot.AuditEntry.Outcome(childComplexity), true
+	case "AuditEntry.reason":
+		if e.ComplexityRoot.AuditEntry.Reason == nil {
+			break
+		}
+
+		return e.ComplexityRoot.AuditEntry.Reason(childComplexity), true
+	case "AuditEntry.target":
+		if e.ComplexityRoot.AuditEntry.Target == nil {
+			break
+		}
+
+		return e.ComplexityRoot.AuditEntry.Target(childComplexity), true
+
 	case "Brake.reason":
 		if e.ComplexityRoot.Brake.Reason == nil {
 			break
@@ -850,6 +1203,18 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Change.Actor(childComplexity), true
+	case "Change.actorAddr":
+		if e.ComplexityRoot.Change.ActorAddr == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Change.ActorAddr(childComplexity), true
+	case "Change.actorKey":
+		if e.ComplexityRoot.Change.ActorKey == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Change.ActorKey(childComplexity), true
 	case "Change.at":
 		if e.ComplexityRoot.Change.At == nil {
 			break
@@ -1048,6 +1413,57 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 
 		return e.ComplexityRoot.CordonNodePayload.Revision(childComplexity), true
 
+	case "CreateAccessKeyPayload.accessKey":
+		if e.ComplexityRoot.CreateAccessKeyPayload.AccessKey == nil {
+			break
+		}
+
+		return e.ComplexityRoot.CreateAccessKeyPayload.AccessKey(childComplexity), true
+	case "CreateAccessKeyPayload.revision":
+		if e.ComplexityRoot.CreateAccessKeyPayload.Revision == nil {
+			break
+		}
+
+		return e.ComplexityRoot.CreateAccessKeyPayload.Revision(childComplexity), true
+	case "CreateAccessKeyPayload.text":
+		if e.ComplexityRoot.CreateAccessKeyPayload.Text == nil {
+			break
+		}
+
+		return e.ComplexityRoot.CreateAccessKeyPayload.Text(childComplexity), true
+
+	case "CreateJoinTokenPayload.joinToken":
+		if e.ComplexityRoot.CreateJoinTokenPayload.JoinToken == nil {
+			break
+		}
+
+		return e.ComplexityRoot.CreateJoinTokenPayload.JoinToken(childComplexity), true
+	case "CreateJoinTokenPayload.revision":
+		if e.ComplexityRoot.CreateJoinTokenPayload.Revision == nil {
+			break
+		}
+
+		return e.ComplexityRoot.CreateJoinTokenPayload.Revision(childComplexity), true
+	case "CreateJoinTokenPayload.text":
+		if e.ComplexityRoot.CreateJoinTokenPayload.Text == nil {
+			break
+		}
+
+		return e.ComplexityRoot.CreateJoinTokenPayload.Text(childComplexity), true
+
+	case "CreateSignInPayload.expiresAt":
+		if e.ComplexityRoot.CreateSignInPayload.ExpiresAt == nil {
+			break
+		}
+
+		return e.ComplexityRoot.CreateSignInPayload.ExpiresAt(childComplexity), true
+	case "CreateSignInPayload.path":
+		if e.ComplexityRoot.CreateSignInPayload.Path == nil {
+			break
+		}
+
+		return e.ComplexityRoot.CreateSignInPayload.Path(childComplexity), true
+
 	case "Drain.deadline":
 		if e.ComplexityRoot.Drain.Deadline == nil {
 			break
@@ -1142,6 +1558,18 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.HealthChange.Actor(childComplexity), true
+	case "HealthChange.actorAddr":
+		if e.ComplexityRoot.HealthChange.ActorAddr == nil {
+			break
+		}
+
+		return e.ComplexityRoot.HealthChange.ActorAddr(childComplexity), true
+	case "HealthChange.actorKey":
+		if e.ComplexityRoot.HealthChange.ActorKey == nil {
+			break
+		}
+
+		return e.ComplexityRoot.HealthChange.ActorKey(childComplexity), true
 	case "HealthChange.at":
 		if e.ComplexityRoot.HealthChange.At == nil {
 			break
@@ -1537,6 +1965,18 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.InstanceChange.Actor(childComplexity), true
+	case "InstanceChange.actorAddr":
+		if e.ComplexityRoot.InstanceChange.ActorAddr == nil {
+			break
+		}
+
+		return e.ComplexityRoot.InstanceChange.ActorAddr(childComplexity), true
+	case "InstanceChange.actorKey":
+		if e.ComplexityRoot.InstanceChange.ActorKey == nil {
+			break
+		}
+
+		return e.ComplexityRoot.InstanceChange.ActorKey(childComplexity), true
 	case "InstanceChange.at":
 		if e.ComplexityRoot.InstanceChange.At == nil {
 			break
@@ -1648,6 +2088,105 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.InstanceTypeInfo.Type(childComplexity), true
+
+	case "JoinNodePayload.ca":
+		if e.ComplexityRoot.JoinNodePayload.CA == nil {
+			break
+		}
+
+		return e.ComplexityRoot.JoinNodePayload.CA(childComplexity), true
+	case "JoinNodePayload.certificate":
+		if e.ComplexityRoot.JoinNodePayload.Certificate == nil {
+			break
+		}
+
+		return e.ComplexityRoot.JoinNodePayload.Certificate(childComplexity), true
+	case "JoinNodePayload.key":
+		if e.ComplexityRoot.JoinNodePayload.Key == nil {
+			break
+		}
+
+		return e.ComplexityRoot.JoinNodePayload.Key(childComplexity), true
+	case "JoinNodePayload.nodeUid":
+		if e.ComplexityRoot.JoinNodePayload.NodeUID == nil {
+			break
+		}
+
+		return e.ComplexityRoot.JoinNodePayload.NodeUID(childComplexity), true
+	case "JoinNodePayload.revision":
+		if e.ComplexityRoot.JoinNodePayload.Revision == nil {
+			break
+		}
+
+		return e.ComplexityRoot.JoinNodePayload.Revision(childComplexity), true
+
+	case "JoinToken.createdAt":
+		if e.ComplexityRoot.JoinToken.CreatedAt == nil {
+			break
+		}
+
+		return e.ComplexityRoot.JoinToken.CreatedAt(childComplexity), true
+	case "JoinToken.createdBy":
+		if e.ComplexityRoot.JoinToken.CreatedBy == nil {
+			break
+		}
+
+		return e.ComplexityRoot.JoinToken.CreatedBy(childComplexity), true
+	case "JoinToken.expiresAt":
+		if e.ComplexityRoot.JoinToken.ExpiresAt == nil {
+			break
+		}
+
+		return e.ComplexityRoot.JoinToken.ExpiresAt(childComplexity), true
+	case "JoinToken.id":
+		if e.ComplexityRoot.JoinToken.ID == nil {
+			break
+		}
+
+		return e.ComplexityRoot.JoinToken.ID(childComplexity), true
+	case "JoinToken.labels":
+		if e.ComplexityRoot.JoinToken.Labels == nil {
+			break
+		}
+
+		return e.ComplexityRoot.JoinToken.Labels(childComplexity), true
+	case "JoinToken.role":
+		if e.ComplexityRoot.JoinToken.Role == nil {
+			break
+		}
+
+		return e.ComplexityRoot.JoinToken.Role(childComplexity), true
+	case "JoinToken.used":
+		if e.ComplexityRoot.JoinToken.Used == nil {
+			break
+		}
+
+		return e.ComplexityRoot.JoinToken.Used(childComplexity), true
+	case "JoinToken.uses":
+		if e.ComplexityRoot.JoinToken.Uses == nil {
+			break
+		}
+
+		return e.ComplexityRoot.JoinToken.Uses(childComplexity), true
+
+	case "KeyScope.clusters":
+		if e.ComplexityRoot.KeyScope.Clusters == nil {
+			break
+		}
+
+		return e.ComplexityRoot.KeyScope.Clusters(childComplexity), true
+	case "KeyScope.nodes":
+		if e.ComplexityRoot.KeyScope.Nodes == nil {
+			break
+		}
+
+		return e.ComplexityRoot.KeyScope.Nodes(childComplexity), true
+	case "KeyScope.services":
+		if e.ComplexityRoot.KeyScope.Services == nil {
+			break
+		}
+
+		return e.ComplexityRoot.KeyScope.Services(childComplexity), true
 
 	case "LabelInstancePayload.instance":
 		if e.ComplexityRoot.LabelInstancePayload.Instance == nil {
@@ -1789,6 +2328,39 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Mutation.CordonNode(childComplexity, args["input"].(CordonNodeInput)), true
+	case "Mutation.createAccessKey":
+		if e.ComplexityRoot.Mutation.CreateAccessKey == nil {
+			break
+		}
+
+		args, err := ec.field_Mutation_createAccessKey_args(ctx, rawArgs)
+		if err != nil {
+			return 0, false
+		}
+
+		return e.ComplexityRoot.Mutation.CreateAccessKey(childComplexity, args["input"].(muster.CreateAccessKeyInput)), true
+	case "Mutation.createJoinToken":
+		if e.ComplexityRoot.Mutation.CreateJoinToken == nil {
+			break
+		}
+
+		args, err := ec.field_Mutation_createJoinToken_args(ctx, rawArgs)
+		if err != nil {
+			return 0, false
+		}
+
+		return e.ComplexityRoot.Mutation.CreateJoinToken(childComplexity, args["input"].(muster.CreateJoinTokenInput)), true
+	case "Mutation.createSignIn":
+		if e.ComplexityRoot.Mutation.CreateSignIn == nil {
+			break
+		}
+
+		args, err := ec.field_Mutation_createSignIn_args(ctx, rawArgs)
+		if err != nil {
+			return 0, false
+		}
+
+		return e.ComplexityRoot.Mutation.CreateSignIn(childComplexity, args["input"].(CreateSignInInput)), true
 	case "Mutation.drainNode":
 		if e.ComplexityRoot.Mutation.DrainNode == nil {
 			break
@@ -1822,6 +2394,17 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Mutation.Heartbeat(childComplexity, args["input"].(muster.HeartbeatInput)), true
+	case "Mutation.joinNode":
+		if e.ComplexityRoot.Mutation.JoinNode == nil {
+			break
+		}
+
+		args, err := ec.field_Mutation_joinNode_args(ctx, rawArgs)
+		if err != nil {
+			return 0, false
+		}
+
+		return e.ComplexityRoot.Mutation.JoinNode(childComplexity, args["input"].(muster.JoinNodeInput)), true
 	case "Mutation.labelInstance":
 		if e.ComplexityRoot.Mutation.LabelInstance == nil {
 			break
@@ -1910,6 +2493,17 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Mutation.RemoveVolume(childComplexity, args["input"].(muster.RemoveVolumeInput)), true
+	case "Mutation.renewCertificate":
+		if e.ComplexityRoot.Mutation.RenewCertificate == nil {
+			break
+		}
+
+		args, err := ec.field_Mutation_renewCertificate_args(ctx, rawArgs)
+		if err != nil {
+			return 0, false
+		}
+
+		return e.ComplexityRoot.Mutation.RenewCertificate(childComplexity, args["input"].(RenewCertificateInput)), true
 	case "Mutation.reportInstances":
 		if e.ComplexityRoot.Mutation.ReportInstances == nil {
 			break
@@ -1932,6 +2526,39 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Mutation.RestartInstance(childComplexity, args["input"].(RestartInstanceInput)), true
+	case "Mutation.revokeAccessKey":
+		if e.ComplexityRoot.Mutation.RevokeAccessKey == nil {
+			break
+		}
+
+		args, err := ec.field_Mutation_revokeAccessKey_args(ctx, rawArgs)
+		if err != nil {
+			return 0, false
+		}
+
+		return e.ComplexityRoot.Mutation.RevokeAccessKey(childComplexity, args["input"].(RevokeAccessKeyInput)), true
+	case "Mutation.revokeJoinToken":
+		if e.ComplexityRoot.Mutation.RevokeJoinToken == nil {
+			break
+		}
+
+		args, err := ec.field_Mutation_revokeJoinToken_args(ctx, rawArgs)
+		if err != nil {
+			return 0, false
+		}
+
+		return e.ComplexityRoot.Mutation.RevokeJoinToken(childComplexity, args["input"].(RevokeJoinTokenInput)), true
+	case "Mutation.rotateAccessKey":
+		if e.ComplexityRoot.Mutation.RotateAccessKey == nil {
+			break
+		}
+
+		args, err := ec.field_Mutation_rotateAccessKey_args(ctx, rawArgs)
+		if err != nil {
+			return 0, false
+		}
+
+		return e.ComplexityRoot.Mutation.RotateAccessKey(childComplexity, args["input"].(RotateAccessKeyInput)), true
 	case "Mutation.startInstance":
 		if e.ComplexityRoot.Mutation.StartInstance == nil {
 			break
@@ -2180,6 +2807,18 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.NodeChange.Actor(childComplexity), true
+	case "NodeChange.actorAddr":
+		if e.ComplexityRoot.NodeChange.ActorAddr == nil {
+			break
+		}
+
+		return e.ComplexityRoot.NodeChange.ActorAddr(childComplexity), true
+	case "NodeChange.actorKey":
+		if e.ComplexityRoot.NodeChange.ActorKey == nil {
+			break
+		}
+
+		return e.ComplexityRoot.NodeChange.ActorKey(childComplexity), true
 	case "NodeChange.at":
 		if e.ComplexityRoot.NodeChange.At == nil {
 			break
@@ -2342,6 +2981,17 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 
 		return e.ComplexityRoot.Peers.Tag(childComplexity), true
 
+	case "Query.accessKeys":
+		if e.ComplexityRoot.Query.AccessKeys == nil {
+			break
+		}
+
+		args, err := ec.field_Query_accessKeys_args(ctx, rawArgs)
+		if err != nil {
+			return 0, false
+		}
+
+		return e.ComplexityRoot.Query.AccessKeys(childComplexity, args["first"].(*int), args["after"].(*string)), true
 	case "Query.assignments":
 		if e.ComplexityRoot.Query.Assignments == nil {
 			break
@@ -2353,6 +3003,17 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Query.Assignments(childComplexity, args["uid"].(string), args["incarnation"].(int64)), true
+	case "Query.auditLog":
+		if e.ComplexityRoot.Query.AuditLog == nil {
+			break
+		}
+
+		args, err := ec.field_Query_auditLog_args(ctx, rawArgs)
+		if err != nil {
+			return 0, false
+		}
+
+		return e.ComplexityRoot.Query.AuditLog(childComplexity, args["filter"].(*muster.AuditFilter), args["first"].(*int), args["after"].(*string)), true
 	case "Query.changes":
 		if e.ComplexityRoot.Query.Changes == nil {
 			break
@@ -2421,6 +3082,12 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 
 		return e.ComplexityRoot.Query.Instances(childComplexity, args["filter"].(*muster.InstanceFilter), args["first"].(*int), args["after"].(*string)), true
 
+	case "Query.joinTokens":
+		if e.ComplexityRoot.Query.JoinTokens == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Query.JoinTokens(childComplexity), true
 	case "Query.node":
 		if e.ComplexityRoot.Query.Node == nil {
 			break
@@ -2471,6 +3138,12 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Query.Volumes(childComplexity, args["nodeId"].(*string), args["first"].(*int), args["after"].(*string)), true
+	case "Query.whoami":
+		if e.ComplexityRoot.Query.Whoami == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Query.Whoami(childComplexity), true
 
 	case "RegisterNodePayload.node":
 		if e.ComplexityRoot.RegisterNodePayload.Node == nil {
@@ -2555,6 +3228,19 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 
 		return e.ComplexityRoot.RemoveVolumePayload.Volume(childComplexity), true
 
+	case "RenewCertificatePayload.ca":
+		if e.ComplexityRoot.RenewCertificatePayload.CA == nil {
+			break
+		}
+
+		return e.ComplexityRoot.RenewCertificatePayload.CA(childComplexity), true
+	case "RenewCertificatePayload.certificate":
+		if e.ComplexityRoot.RenewCertificatePayload.Certificate == nil {
+			break
+		}
+
+		return e.ComplexityRoot.RenewCertificatePayload.Certificate(childComplexity), true
+
 	case "ReportInstancesPayload.remove":
 		if e.ComplexityRoot.ReportInstancesPayload.Remove == nil {
 			break
@@ -2580,6 +3266,51 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.RestartInstancePayload.Revision(childComplexity), true
+
+	case "RevokeAccessKeyPayload.accessKey":
+		if e.ComplexityRoot.RevokeAccessKeyPayload.AccessKey == nil {
+			break
+		}
+
+		return e.ComplexityRoot.RevokeAccessKeyPayload.AccessKey(childComplexity), true
+	case "RevokeAccessKeyPayload.revision":
+		if e.ComplexityRoot.RevokeAccessKeyPayload.Revision == nil {
+			break
+		}
+
+		return e.ComplexityRoot.RevokeAccessKeyPayload.Revision(childComplexity), true
+
+	case "RevokeJoinTokenPayload.joinToken":
+		if e.ComplexityRoot.RevokeJoinTokenPayload.JoinToken == nil {
+			break
+		}
+
+		return e.ComplexityRoot.RevokeJoinTokenPayload.JoinToken(childComplexity), true
+	case "RevokeJoinTokenPayload.revision":
+		if e.ComplexityRoot.RevokeJoinTokenPayload.Revision == nil {
+			break
+		}
+
+		return e.ComplexityRoot.RevokeJoinTokenPayload.Revision(childComplexity), true
+
+	case "RotateAccessKeyPayload.accessKey":
+		if e.ComplexityRoot.RotateAccessKeyPayload.AccessKey == nil {
+			break
+		}
+
+		return e.ComplexityRoot.RotateAccessKeyPayload.AccessKey(childComplexity), true
+	case "RotateAccessKeyPayload.revision":
+		if e.ComplexityRoot.RotateAccessKeyPayload.Revision == nil {
+			break
+		}
+
+		return e.ComplexityRoot.RotateAccessKeyPayload.Revision(childComplexity), true
+	case "RotateAccessKeyPayload.text":
+		if e.ComplexityRoot.RotateAccessKeyPayload.Text == nil {
+			break
+		}
+
+		return e.ComplexityRoot.RotateAccessKeyPayload.Text(childComplexity), true
 
 	case "ServerInfo.clusterShortId":
 		if e.ComplexityRoot.ServerInfo.ClusterShortID == nil {
@@ -2756,6 +3487,31 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 
 		return e.ComplexityRoot.TerminateInstancePayload.Revision(childComplexity), true
 
+	case "TokenUse.addr":
+		if e.ComplexityRoot.TokenUse.Addr == nil {
+			break
+		}
+
+		return e.ComplexityRoot.TokenUse.Addr(childComplexity), true
+	case "TokenUse.at":
+		if e.ComplexityRoot.TokenUse.At == nil {
+			break
+		}
+
+		return e.ComplexityRoot.TokenUse.At(childComplexity), true
+	case "TokenUse.key":
+		if e.ComplexityRoot.TokenUse.Key == nil {
+			break
+		}
+
+		return e.ComplexityRoot.TokenUse.Key(childComplexity), true
+	case "TokenUse.nodeId":
+		if e.ComplexityRoot.TokenUse.NodeID == nil {
+			break
+		}
+
+		return e.ComplexityRoot.TokenUse.NodeID(childComplexity), true
+
 	case "UncordonNodePayload.node":
 		if e.ComplexityRoot.UncordonNodePayload.Node == nil {
 			break
@@ -2899,13 +3655,19 @@ func (e *executableSchema) Exec(ctx context.Context) graphql.ResponseHandler {
 		return graphql.NewInputUnmarshalerIndex(
 			graphql.NewInputUnmarshaler("AdoptInstanceInput", ec.unmarshalInputAdoptInstanceInput),
 			graphql.NewInputUnmarshaler("AnswerAgentRequestInput", ec.unmarshalInputAnswerAgentRequestInput),
+			graphql.NewInputUnmarshaler("AuditFilter", ec.unmarshalInputAuditFilter),
 			graphql.NewInputUnmarshaler("CordonNodeInput", ec.unmarshalInputCordonNodeInput),
+			graphql.NewInputUnmarshaler("CreateAccessKeyInput", ec.unmarshalInputCreateAccessKeyInput),
+			graphql.NewInputUnmarshaler("CreateJoinTokenInput", ec.unmarshalInputCreateJoinTokenInput),
+			graphql.NewInputUnmarshaler("CreateSignInInput", ec.unmarshalInputCreateSignInInput),
 			graphql.NewInputUnmarshaler("DrainNodeInput", ec.unmarshalInputDrainNodeInput),
 			graphql.NewInputUnmarshaler("ForgetNodeInput", ec.unmarshalInputForgetNodeInput),
 			graphql.NewInputUnmarshaler("HealthFilter", ec.unmarshalInputHealthFilter),
 			graphql.NewInputUnmarshaler("HeartbeatInput", ec.unmarshalInputHeartbeatInput),
 			graphql.NewInputUnmarshaler("InstanceFilter", ec.unmarshalInputInstanceFilter),
 			graphql.NewInputUnmarshaler("InstanceReportInput", ec.unmarshalInputInstanceReportInput),
+			graphql.NewInputUnmarshaler("JoinNodeInput", ec.unmarshalInputJoinNodeInput),
+			graphql.NewInputUnmarshaler("KeyScopeInput", ec.unmarshalInputKeyScopeInput),
 			graphql.NewInputUnmarshaler("LabelInstanceInput", ec.unmarshalInputLabelInstanceInput),
 			graphql.NewInputUnmarshaler("LabelNodeInput", ec.unmarshalInputLabelNodeInput),
 			graphql.NewInputUnmarshaler("LaunchInstanceInput", ec.unmarshalInputLaunchInstanceInput),
@@ -2916,8 +3678,12 @@ func (e *executableSchema) Exec(ctx context.Context) graphql.ResponseHandler {
 			graphql.NewInputUnmarshaler("RemoveImageInput", ec.unmarshalInputRemoveImageInput),
 			graphql.NewInputUnmarshaler("RemoveNodeInput", ec.unmarshalInputRemoveNodeInput),
 			graphql.NewInputUnmarshaler("RemoveVolumeInput", ec.unmarshalInputRemoveVolumeInput),
+			graphql.NewInputUnmarshaler("RenewCertificateInput", ec.unmarshalInputRenewCertificateInput),
 			graphql.NewInputUnmarshaler("ReportInstancesInput", ec.unmarshalInputReportInstancesInput),
 			graphql.NewInputUnmarshaler("RestartInstanceInput", ec.unmarshalInputRestartInstanceInput),
+			graphql.NewInputUnmarshaler("RevokeAccessKeyInput", ec.unmarshalInputRevokeAccessKeyInput),
+			graphql.NewInputUnmarshaler("RevokeJoinTokenInput", ec.unmarshalInputRevokeJoinTokenInput),
+			graphql.NewInputUnmarshaler("RotateAccessKeyInput", ec.unmarshalInputRotateAccessKeyInput),
 			graphql.NewInputUnmarshaler("StartInstanceInput", ec.unmarshalInputStartInstanceInput),
 			graphql.NewInputUnmarshaler("StopInstanceInput", ec.unmarshalInputStopInstanceInput),
 			graphql.NewInputUnmarshaler("TerminateInstanceInput", ec.unmarshalInputTerminateInstanceInput),
@@ -3029,10 +3795,10 @@ schema {
   subscription: Subscription
 }
 
-"Names the least role that may use a field; enforced wherever keys are asked for."
+"Says who may use a field."
 directive @auth(
-  "The least role that is let through."
-  requires: Role!
+  "Whose keys are let through."
+  requires: Access!
 ) on FIELD_DEFINITION
 
 "A moment in UTC, as RFC 3339 text with up to nanoseconds."
@@ -3053,16 +3819,36 @@ scalar Int64
 "Bytes, as base64 text."
 scalar Bytes
 
-"What a caller may do, from least to most."
+"What the holder of an access key is."
 enum Role {
-  "Reads everything but secrets."
+  "Reads everything but secrets, keys and the audit."
   VIEWER
-  "What the agent of a node needs."
-  AGENT
-  "Launches, stops and cordons."
+  "Launches, stops, cordons, and reads what a VIEWER does."
   OPERATOR
-  "Everything."
+  "Everything, keys and the audit too."
   ADMIN
+  "The agent of a node: its own beats, reports, desired state and requests."
+  NODE
+  "Registers and deregisters in the discovery feed, within its scope."
+  REGISTRAR
+}
+
+"Who may use a field."
+enum Access {
+  "Every access key."
+  ANY_KEY
+  "VIEWER, OPERATOR and ADMIN."
+  VIEWER
+  "OPERATOR and ADMIN."
+  OPERATOR
+  "ADMIN."
+  ADMIN
+  "NODE, for its own node, and ADMIN."
+  NODE
+  "REGISTRAR within its scope, OPERATOR and ADMIN."
+  REGISTRAR
+  "Who presents a join token instead of a key."
+  JOIN_TOKEN
 }
 
 "What is at ` + "`" + `errors[].extensions.code` + "`" + `; the message says what to do."
@@ -3163,20 +3949,40 @@ type Query {
   ): ChangeConnection @auth(requires: VIEWER)
   "What this server is and where its history stands."
   serverInfo: ServerInfo @auth(requires: VIEWER)
+  "The key that the caller presents; null where no key is asked for."
+  whoami: AccessKey @auth(requires: ANY_KEY)
+  "The access keys, revoked and expired ones too, in order of their number."
+  accessKeys(
+    "How many at most: 1 to 100."
+    first: Int = 20
+    "Continue after this edge."
+    after: String
+  ): AccessKeyConnection @auth(requires: ADMIN)
+  "The join tokens that have not expired."
+  joinTokens: [JoinToken!] @auth(requires: ADMIN)
+  "Attempts to change something, refused ones too, newest first."
+  auditLog(
+    "Only those that match."
+    filter: AuditFilter
+    "How many at most: 1 to 100."
+    first: Int = 20
+    "Continue after this edge."
+    after: String
+  ): AuditConnection @auth(requires: ADMIN)
   "For agents: what the registry wants of one node, in full."
   assignments(
     "The node's uid."
     uid: ID!
     "The agent's incarnation, as it registered."
     incarnation: Int64!
-  ): Assignments @auth(requires: AGENT)
+  ): Assignments @auth(requires: NODE)
   "For agents: the other nodes and the networks of their instances, to route to them."
   peers(
     "The node's uid."
     uid: ID!
     "The agent's incarnation, as it registered."
     incarnation: Int64!
-  ): Peers @auth(requires: AGENT)
+  ): Peers @auth(requires: NODE)
 }
 
 "Everything that changes something."
@@ -3185,22 +3991,22 @@ type Mutation {
   registerNode(
     "The node and what runs on it."
     input: RegisterNodeInput!
-  ): RegisterNodePayload @auth(requires: AGENT)
+  ): RegisterNodePayload @auth(requires: NODE)
   "For agents: says that the node lives. UNKNOWN_NODE: register again."
   heartbeat(
     "Who beats."
     input: HeartbeatInput!
-  ): HeartbeatPayload @auth(requires: AGENT)
+  ): HeartbeatPayload @auth(requires: NODE)
   "For agents: the node's whole inventory, each time that it changed."
   reportInstances(
     "All that is on the node."
     input: ReportInstancesInput!
-  ): ReportInstancesPayload @auth(requires: AGENT)
+  ): ReportInstancesPayload @auth(requires: NODE)
   "For agents: answers a request of agentRequests."
   answerAgentRequest(
     "The answer."
     input: AnswerAgentRequestInput!
-  ): AnswerAgentRequestPayload @auth(requires: AGENT)
+  ): AnswerAgentRequestPayload @auth(requires: NODE)
   "Keeps new instances off a node; what runs there runs on."
   cordonNode(
     "Which node and why."
@@ -3271,6 +4077,46 @@ type Mutation {
     "Which volume."
     input: RemoveVolumeInput!
   ): RemoveVolumePayload @auth(requires: OPERATOR)
+  "Makes an access key. Its secret is in the answer and nowhere else."
+  createAccessKey(
+    "What the key is for."
+    input: CreateAccessKeyInput!
+  ): CreateAccessKeyPayload @auth(requires: ADMIN)
+  "Ends an access key at once and for good, with every stream that it opened."
+  revokeAccessKey(
+    "Which key."
+    input: RevokeAccessKeyInput!
+  ): RevokeAccessKeyPayload @auth(requires: ADMIN)
+  "Gives an access key a new secret."
+  rotateAccessKey(
+    "Which key, and how long its present secret stays good."
+    input: RotateAccessKeyInput!
+  ): RotateAccessKeyPayload @auth(requires: ADMIN)
+  "Makes a token that lets machines join as nodes."
+  createJoinToken(
+    "How many machines, and until when."
+    input: CreateJoinTokenInput!
+  ): CreateJoinTokenPayload @auth(requires: ADMIN)
+  "Ends a join token; nodes that joined by it stay."
+  revokeJoinToken(
+    "Which token."
+    input: RevokeJoinTokenInput!
+  ): RevokeJoinTokenPayload @auth(requires: ADMIN)
+  "For machines that join: exchanges a join token for a node's key and certificate."
+  joinNode(
+    "The name that the node is to have, and its certificate request."
+    input: JoinNodeInput!
+  ): JoinNodePayload @auth(requires: JOIN_TOKEN)
+  "For agents: a new certificate in place of one that ends."
+  renewCertificate(
+    "The certificate request."
+    input: RenewCertificateInput!
+  ): RenewCertificatePayload @auth(requires: NODE)
+  "Makes a code that signs a browser in once, with the caller's rights for 12 hours."
+  createSignIn(
+    "How long the code is good."
+    input: CreateSignInInput!
+  ): CreateSignInPayload @auth(requires: VIEWER)
   "Takes an UNKNOWN instance in, as it was found; terminateInstance is the other choice."
   adoptInstance(
     "Which instance."
@@ -3329,7 +4175,7 @@ type Subscription {
     uid: ID!
     "The agent's incarnation, as it registered."
     incarnation: Int64!
-  ): AgentRequest @auth(requires: AGENT)
+  ): AgentRequest @auth(requires: NODE)
 }
 
 # --- nodes -----------------------------------------------------------------
@@ -3711,6 +4557,10 @@ type Change {
   reason: String!
   "Who."
   actor: String!
+  "The id of the actor's access key; empty where it had none."
+  actorKey: ID!
+  "The address that the actor called from; empty where that is not known."
+  actorAddr: String!
   "The status before; empty when it is new."
   previousStatus: String!
   "The status after."
@@ -3775,6 +4625,10 @@ type HealthChange {
   reason: String!
   "Who."
   actor: String!
+  "The id of the actor's access key; empty where it had none."
+  actorKey: ID!
+  "The address that the actor called from; empty where that is not known."
+  actorAddr: String!
   "The status before."
   previousStatus: String!
   "The status after."
@@ -3805,6 +4659,10 @@ type NodeChange {
   reason: String!
   "Who."
   actor: String!
+  "The id of the actor's access key; empty where it had none."
+  actorKey: ID!
+  "The address that the actor called from; empty where that is not known."
+  actorAddr: String!
   "The status before."
   previousStatus: String!
   "The status after."
@@ -3831,6 +4689,10 @@ type InstanceChange {
   reason: String!
   "Who."
   actor: String!
+  "The id of the actor's access key; empty where it had none."
+  actorKey: ID!
+  "The address that the actor called from; empty where that is not known."
+  actorAddr: String!
   "The status before."
   previousStatus: String!
   "The status after."
@@ -4631,6 +5493,310 @@ type TerminateInstancePayload {
   "The revision of the commit."
   revision: Int64!
 }
+
+"What people, programs and agents present. Its secret is shown once, when it is made."
+type AccessKey {
+  "` + "`" + `k-1` + "`" + `, ` + "`" + `k-2` + "`" + `, …; never reused."
+  id: ID!
+  "What it is called, for people."
+  name: String!
+  "What its holder is."
+  role: Role!
+  "The part of the cluster that it is for."
+  scope: KeyScope!
+  "The node that it was issued to when that joined; empty on others."
+  nodeUid: ID!
+  "Whether it opens anything."
+  status: KeyStatus!
+  "When it was made."
+  createdAt: Time!
+  "Who made it."
+  createdBy: String!
+  "When it ends; null: not by itself."
+  expiresAt: Time
+  "When it was revoked; null: it was not."
+  revokedAt: Time
+  "When it was last used, to the hour; null: never."
+  lastUsedAt: Time
+  "Until when the secret that it had before is good too; null: it is not."
+  formerUntil: Time
+  "The revision of its newest change."
+  revision: Int64!
+}
+
+"Whether an access key opens anything."
+enum KeyStatus {
+  "It does."
+  ACTIVE
+  "Its time has passed."
+  EXPIRED
+  "It was revoked."
+  REVOKED
+}
+
+"The part of the cluster that a key is for; an empty list is no limit. In a pattern, * stands for any characters."
+type KeyScope {
+  "Patterns of the ids of nodes that it sees and changes, with their instances."
+  nodes: [String!]!
+  "Patterns of the clusters that a REGISTRAR registers in."
+  clusters: [String!]!
+  "Patterns of the services that a REGISTRAR registers."
+  services: [String!]!
+}
+
+"The part of the cluster that a key is to be for."
+input KeyScopeInput {
+  "Patterns of the ids of nodes; absent: all."
+  nodes: [String!]
+  "Patterns of clusters, for a REGISTRAR; absent: all."
+  clusters: [String!]
+  "Patterns of services, for a REGISTRAR; absent: all."
+  services: [String!]
+}
+
+"A page of access keys."
+type AccessKeyConnection {
+  "The keys with their cursors."
+  edges: [AccessKeyEdge!]!
+  "How to go on."
+  pageInfo: PageInfo!
+  "How many there are in all."
+  totalCount: Int!
+}
+
+"An access key on a page."
+type AccessKeyEdge {
+  "Continue after it."
+  cursor: String!
+  "The key."
+  node: AccessKey!
+}
+
+"What an access key is to be."
+input CreateAccessKeyInput {
+  "What to call it: letters, digits, dots, hyphens and underscores."
+  name: String!
+  "What its holder is to be."
+  role: Role!
+  "The part of the cluster that it is for; absent: all of it. A NODE key has to name its nodes."
+  scope: KeyScopeInput
+  "When it ends; absent: not by itself."
+  expiresAt: Time
+  "The same id and input again give the same key, without its text."
+  requestId: String
+}
+
+"A new access key."
+type CreateAccessKeyPayload {
+  "The key."
+  accessKey: AccessKey
+  "The whole text to present, shown this once; null when the requestId had made the key before: rotate it."
+  text: String
+  "The revision of the commit."
+  revision: Int64!
+}
+
+"Which access key to revoke."
+input RevokeAccessKeyInput {
+  "The key's id."
+  id: ID!
+}
+
+"A revoked access key."
+type RevokeAccessKeyPayload {
+  "The key."
+  accessKey: AccessKey
+  "The revision of the commit."
+  revision: Int64!
+}
+
+"Which access key to give a new secret."
+input RotateAccessKeyInput {
+  "The key's id."
+  id: ID!
+  "How long the present secret stays good: at most 720h. 0s ends it, and its streams, at once."
+  overlap: Duration = "0s"
+}
+
+"An access key with a new secret."
+type RotateAccessKeyPayload {
+  "The key."
+  accessKey: AccessKey
+  "The whole text to present, shown this once."
+  text: String!
+  "The revision of the commit."
+  revision: Int64!
+}
+
+"What lets machines join as nodes."
+type JoinToken {
+  "` + "`" + `t-1` + "`" + `, ` + "`" + `t-2` + "`" + `, …; never reused."
+  id: ID!
+  "What nodes that join by it are for; null: what their agents say."
+  role: NodeRole
+  "Labels that they begin with."
+  labels: Map!
+  "How many machines may join by it."
+  uses: Int!
+  "Those that did."
+  used: [TokenUse!]!
+  "When it was made."
+  createdAt: Time!
+  "Who made it."
+  createdBy: String!
+  "When it ends."
+  expiresAt: Time!
+}
+
+"A machine that joined by a token."
+type TokenUse {
+  "The name that its node got."
+  nodeId: ID!
+  "The access key that it got."
+  key: ID!
+  "When."
+  at: Time!
+  "From which address."
+  addr: String!
+}
+
+"What a join token is to be."
+input CreateJoinTokenInput {
+  "How long it is good: at most 720h."
+  ttl: Duration = "1h"
+  "How many machines may join by it: 1 to 1000."
+  uses: Int = 1
+  "What the nodes are for; absent: what their agents say."
+  role: NodeRole
+  "Labels that the nodes begin with."
+  labels: Map
+}
+
+"A new join token."
+type CreateJoinTokenPayload {
+  "The token."
+  joinToken: JoinToken
+  "The whole text to present, shown this once; where the server has TLS, it pins its certificate authority."
+  text: String!
+  "The revision of the commit."
+  revision: Int64!
+}
+
+"Which join token to end."
+input RevokeJoinTokenInput {
+  "The token's id."
+  id: ID!
+}
+
+"A join token that ended."
+type RevokeJoinTokenPayload {
+  "The token as it was."
+  joinToken: JoinToken
+  "The revision of the commit."
+  revision: Int64!
+}
+
+"What a machine that joins says of itself."
+input JoinNodeInput {
+  "The name that its node is to have."
+  nodeId: ID!
+  "A PKCS #10 certificate request as PEM, signed with the machine's own key. Asking again with the same key gives the same node."
+  csr: String!
+}
+
+"What a machine gets when it joins."
+type JoinNodePayload {
+  "The uid of its node; its agent registers with it."
+  nodeUid: ID!
+  "The text of its access key, shown this once."
+  key: String!
+  "Its certificate as PEM; empty where the server has no TLS."
+  certificate: String!
+  "What to verify the server by, as PEM; empty where it has no TLS."
+  ca: String!
+  "The revision of the commit."
+  revision: Int64!
+}
+
+"What to sign."
+input RenewCertificateInput {
+  "A PKCS #10 certificate request as PEM."
+  csr: String!
+}
+
+"A node's new certificate."
+type RenewCertificatePayload {
+  "The certificate as PEM."
+  certificate: String!
+  "What to verify the server by, as PEM."
+  ca: String!
+}
+
+"How long a code is to be good."
+input CreateSignInInput {
+  "At most 1h."
+  ttl: Duration = "10m"
+}
+
+"A code that signs a browser in once."
+type CreateSignInPayload {
+  "The path to open on the server; what follows the # never leaves the browser by itself."
+  path: String!
+  "When it ends."
+  expiresAt: Time!
+}
+
+"An attempt to change something. Beats and reports of nodes are none."
+type AuditEntry {
+  "When."
+  at: Time!
+  "The access key that was presented; empty: none that is known."
+  key: ID!
+  "What the caller is called."
+  name: String!
+  "The address that it came from."
+  addr: String!
+  "The mutation's field, or the route."
+  action: String!
+  "What it was about: ids and names."
+  target: String!
+  "DONE, or the code of the error."
+  outcome: String!
+  "What a refusal said."
+  reason: String!
+  "How many attempts of the kind it stands for: in a flood, refusals are counted together."
+  count: Int!
+}
+
+"Selects entries of the audit; absent fields select all."
+input AuditFilter {
+  "Only of this access key, by id."
+  key: ID
+  "Only this action."
+  action: String
+  "Only about exactly this."
+  target: String
+  "Only what was refused, or only what was done."
+  refused: Boolean
+  "Only from this moment on."
+  since: Time
+}
+
+"A page of the audit."
+type AuditConnection {
+  "The entries with their cursors."
+  edges: [AuditEdge!]!
+  "How to go on."
+  pageInfo: PageInfo!
+}
+
+"An entry of the audit on a page."
+type AuditEdge {
+  "Continue after it."
+  cursor: String!
+  "The entry."
+  node: AuditEntry!
+}
 `, BuiltIn: false},
 }
 var parsedSchema = gqlparser.MustLoadSchema(sources...)
@@ -4638,6 +5804,60 @@ var parsedSchema = gqlparser.MustLoadSchema(sources...)
 // childFields_* functions provide shared child field context lookups.
 // Each function is generated once per unique object type, deduplicating the
 // switch statements that were previously inlined in every fieldContext_* function.
+
+func (ec *executionContext) childFields_AccessKey(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+	switch field.Name {
+	case "id":
+		return ec.fieldContext_AccessKey_id(ctx, field)
+	case "name":
+		return ec.fieldContext_AccessKey_name(ctx, field)
+	case "role":
+		return ec.fieldContext_AccessKey_role(ctx, field)
+	case "scope":
+		return ec.fieldContext_AccessKey_scope(ctx, field)
+	case "nodeUid":
+		return ec.fieldContext_AccessKey_nodeUid(ctx, field)
+	case "status":
+		return ec.fieldContext_AccessKey_status(ctx, field)
+	case "createdAt":
+		return ec.fieldContext_AccessKey_createdAt(ctx, field)
+	case "createdBy":
+		return ec.fieldContext_AccessKey_createdBy(ctx, field)
+	case "expiresAt":
+		return ec.fieldContext_AccessKey_expiresAt(ctx, field)
+	case "revokedAt":
+		return ec.fieldContext_AccessKey_revokedAt(ctx, field)
+	case "lastUsedAt":
+		return ec.fieldContext_AccessKey_lastUsedAt(ctx, field)
+	case "formerUntil":
+		return ec.fieldContext_AccessKey_formerUntil(ctx, field)
+	case "revision":
+		return ec.fieldContext_AccessKey_revision(ctx, field)
+	}
+	return nil, fmt.Errorf("no field named %q was found under type AccessKey", field.Name)
+}
+
+func (ec *executionContext) childFields_AccessKeyConnection(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+	switch field.Name {
+	case "edges":
+		return ec.fieldContext_AccessKeyConnection_edges(ctx, field)
+	case "pageInfo":
+		return ec.fieldContext_AccessKeyConnection_pageInfo(ctx, field)
+	case "totalCount":
+		return ec.fieldContext_AccessKeyConnection_totalCount(ctx, field)
+	}
+	return nil, fmt.Errorf("no field named %q was found under type AccessKeyConnection", field.Name)
+}
+
+func (ec *executionContext) childFields_AccessKeyEdge(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+	switch field.Name {
+	case "cursor":
+		return ec.fieldContext_AccessKeyEdge_cursor(ctx, field)
+	case "node":
+		return ec.fieldContext_AccessKeyEdge_node(ctx, field)
+	}
+	return nil, fmt.Errorf("no field named %q was found under type AccessKeyEdge", field.Name)
+}
 
 func (ec *executionContext) childFields_AdoptInstancePayload(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
 	switch field.Name {
@@ -4717,6 +5937,50 @@ func (ec *executionContext) childFields_Assignments(ctx context.Context, field g
 	return nil, fmt.Errorf("no field named %q was found under type Assignments", field.Name)
 }
 
+func (ec *executionContext) childFields_AuditConnection(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+	switch field.Name {
+	case "edges":
+		return ec.fieldContext_AuditConnection_edges(ctx, field)
+	case "pageInfo":
+		return ec.fieldContext_AuditConnection_pageInfo(ctx, field)
+	}
+	return nil, fmt.Errorf("no field named %q was found under type AuditConnection", field.Name)
+}
+
+func (ec *executionContext) childFields_AuditEdge(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+	switch field.Name {
+	case "cursor":
+		return ec.fieldContext_AuditEdge_cursor(ctx, field)
+	case "node":
+		return ec.fieldContext_AuditEdge_node(ctx, field)
+	}
+	return nil, fmt.Errorf("no field named %q was found under type AuditEdge", field.Name)
+}
+
+func (ec *executionContext) childFields_AuditEntry(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+	switch field.Name {
+	case "at":
+		return ec.fieldContext_AuditEntry_at(ctx, field)
+	case "key":
+		return ec.fieldContext_AuditEntry_key(ctx, field)
+	case "name":
+		return ec.fieldContext_AuditEntry_name(ctx, field)
+	case "addr":
+		return ec.fieldContext_AuditEntry_addr(ctx, field)
+	case "action":
+		return ec.fieldContext_AuditEntry_action(ctx, field)
+	case "target":
+		return ec.fieldContext_AuditEntry_target(ctx, field)
+	case "outcome":
+		return ec.fieldContext_AuditEntry_outcome(ctx, field)
+	case "reason":
+		return ec.fieldContext_AuditEntry_reason(ctx, field)
+	case "count":
+		return ec.fieldContext_AuditEntry_count(ctx, field)
+	}
+	return nil, fmt.Errorf("no field named %q was found under type AuditEntry", field.Name)
+}
+
 func (ec *executionContext) childFields_Brake(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
 	switch field.Name {
 	case "state":
@@ -4759,6 +6023,10 @@ func (ec *executionContext) childFields_Change(ctx context.Context, field graphq
 		return ec.fieldContext_Change_reason(ctx, field)
 	case "actor":
 		return ec.fieldContext_Change_actor(ctx, field)
+	case "actorKey":
+		return ec.fieldContext_Change_actorKey(ctx, field)
+	case "actorAddr":
+		return ec.fieldContext_Change_actorAddr(ctx, field)
 	case "previousStatus":
 		return ec.fieldContext_Change_previousStatus(ctx, field)
 	case "status":
@@ -4845,6 +6113,40 @@ func (ec *executionContext) childFields_CordonNodePayload(ctx context.Context, f
 	return nil, fmt.Errorf("no field named %q was found under type CordonNodePayload", field.Name)
 }
 
+func (ec *executionContext) childFields_CreateAccessKeyPayload(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+	switch field.Name {
+	case "accessKey":
+		return ec.fieldContext_CreateAccessKeyPayload_accessKey(ctx, field)
+	case "text":
+		return ec.fieldContext_CreateAccessKeyPayload_text(ctx, field)
+	case "revision":
+		return ec.fieldContext_CreateAccessKeyPayload_revision(ctx, field)
+	}
+	return nil, fmt.Errorf("no field named %q was found under type CreateAccessKeyPayload", field.Name)
+}
+
+func (ec *executionContext) childFields_CreateJoinTokenPayload(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+	switch field.Name {
+	case "joinToken":
+		return ec.fieldContext_CreateJoinTokenPayload_joinToken(ctx, field)
+	case "text":
+		return ec.fieldContext_CreateJoinTokenPayload_text(ctx, field)
+	case "revision":
+		return ec.fieldContext_CreateJoinTokenPayload_revision(ctx, field)
+	}
+	return nil, fmt.Errorf("no field named %q was found under type CreateJoinTokenPayload", field.Name)
+}
+
+func (ec *executionContext) childFields_CreateSignInPayload(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+	switch field.Name {
+	case "path":
+		return ec.fieldContext_CreateSignInPayload_path(ctx, field)
+	case "expiresAt":
+		return ec.fieldContext_CreateSignInPayload_expiresAt(ctx, field)
+	}
+	return nil, fmt.Errorf("no field named %q was found under type CreateSignInPayload", field.Name)
+}
+
 func (ec *executionContext) childFields_Drain(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
 	switch field.Name {
 	case "since":
@@ -4915,6 +6217,10 @@ func (ec *executionContext) childFields_HealthChange(ctx context.Context, field 
 		return ec.fieldContext_HealthChange_reason(ctx, field)
 	case "actor":
 		return ec.fieldContext_HealthChange_actor(ctx, field)
+	case "actorKey":
+		return ec.fieldContext_HealthChange_actorKey(ctx, field)
+	case "actorAddr":
+		return ec.fieldContext_HealthChange_actorAddr(ctx, field)
 	case "previousStatus":
 		return ec.fieldContext_HealthChange_previousStatus(ctx, field)
 	case "status":
@@ -5077,6 +6383,10 @@ func (ec *executionContext) childFields_InstanceChange(ctx context.Context, fiel
 		return ec.fieldContext_InstanceChange_reason(ctx, field)
 	case "actor":
 		return ec.fieldContext_InstanceChange_actor(ctx, field)
+	case "actorKey":
+		return ec.fieldContext_InstanceChange_actorKey(ctx, field)
+	case "actorAddr":
+		return ec.fieldContext_InstanceChange_actorAddr(ctx, field)
 	case "previousStatus":
 		return ec.fieldContext_InstanceChange_previousStatus(ctx, field)
 	case "status":
@@ -5121,6 +6431,56 @@ func (ec *executionContext) childFields_InstanceTypeInfo(ctx context.Context, fi
 		return ec.fieldContext_InstanceTypeInfo_memLimitMb(ctx, field)
 	}
 	return nil, fmt.Errorf("no field named %q was found under type InstanceTypeInfo", field.Name)
+}
+
+func (ec *executionContext) childFields_JoinNodePayload(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+	switch field.Name {
+	case "nodeUid":
+		return ec.fieldContext_JoinNodePayload_nodeUid(ctx, field)
+	case "key":
+		return ec.fieldContext_JoinNodePayload_key(ctx, field)
+	case "certificate":
+		return ec.fieldContext_JoinNodePayload_certificate(ctx, field)
+	case "ca":
+		return ec.fieldContext_JoinNodePayload_ca(ctx, field)
+	case "revision":
+		return ec.fieldContext_JoinNodePayload_revision(ctx, field)
+	}
+	return nil, fmt.Errorf("no field named %q was found under type JoinNodePayload", field.Name)
+}
+
+func (ec *executionContext) childFields_JoinToken(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+	switch field.Name {
+	case "id":
+		return ec.fieldContext_JoinToken_id(ctx, field)
+	case "role":
+		return ec.fieldContext_JoinToken_role(ctx, field)
+	case "labels":
+		return ec.fieldContext_JoinToken_labels(ctx, field)
+	case "uses":
+		return ec.fieldContext_JoinToken_uses(ctx, field)
+	case "used":
+		return ec.fieldContext_JoinToken_used(ctx, field)
+	case "createdAt":
+		return ec.fieldContext_JoinToken_createdAt(ctx, field)
+	case "createdBy":
+		return ec.fieldContext_JoinToken_createdBy(ctx, field)
+	case "expiresAt":
+		return ec.fieldContext_JoinToken_expiresAt(ctx, field)
+	}
+	return nil, fmt.Errorf("no field named %q was found under type JoinToken", field.Name)
+}
+
+func (ec *executionContext) childFields_KeyScope(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+	switch field.Name {
+	case "nodes":
+		return ec.fieldContext_KeyScope_nodes(ctx, field)
+	case "clusters":
+		return ec.fieldContext_KeyScope_clusters(ctx, field)
+	case "services":
+		return ec.fieldContext_KeyScope_services(ctx, field)
+	}
+	return nil, fmt.Errorf("no field named %q was found under type KeyScope", field.Name)
 }
 
 func (ec *executionContext) childFields_LabelInstancePayload(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
@@ -5271,6 +6631,10 @@ func (ec *executionContext) childFields_NodeChange(ctx context.Context, field gr
 		return ec.fieldContext_NodeChange_reason(ctx, field)
 	case "actor":
 		return ec.fieldContext_NodeChange_actor(ctx, field)
+	case "actorKey":
+		return ec.fieldContext_NodeChange_actorKey(ctx, field)
+	case "actorAddr":
+		return ec.fieldContext_NodeChange_actorAddr(ctx, field)
 	case "previousStatus":
 		return ec.fieldContext_NodeChange_previousStatus(ctx, field)
 	case "status":
@@ -5401,6 +6765,16 @@ func (ec *executionContext) childFields_RemoveVolumePayload(ctx context.Context,
 	return nil, fmt.Errorf("no field named %q was found under type RemoveVolumePayload", field.Name)
 }
 
+func (ec *executionContext) childFields_RenewCertificatePayload(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+	switch field.Name {
+	case "certificate":
+		return ec.fieldContext_RenewCertificatePayload_certificate(ctx, field)
+	case "ca":
+		return ec.fieldContext_RenewCertificatePayload_ca(ctx, field)
+	}
+	return nil, fmt.Errorf("no field named %q was found under type RenewCertificatePayload", field.Name)
+}
+
 func (ec *executionContext) childFields_ReportInstancesPayload(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
 	switch field.Name {
 	case "remove":
@@ -5419,6 +6793,38 @@ func (ec *executionContext) childFields_RestartInstancePayload(ctx context.Conte
 		return ec.fieldContext_RestartInstancePayload_revision(ctx, field)
 	}
 	return nil, fmt.Errorf("no field named %q was found under type RestartInstancePayload", field.Name)
+}
+
+func (ec *executionContext) childFields_RevokeAccessKeyPayload(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+	switch field.Name {
+	case "accessKey":
+		return ec.fieldContext_RevokeAccessKeyPayload_accessKey(ctx, field)
+	case "revision":
+		return ec.fieldContext_RevokeAccessKeyPayload_revision(ctx, field)
+	}
+	return nil, fmt.Errorf("no field named %q was found under type RevokeAccessKeyPayload", field.Name)
+}
+
+func (ec *executionContext) childFields_RevokeJoinTokenPayload(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+	switch field.Name {
+	case "joinToken":
+		return ec.fieldContext_RevokeJoinTokenPayload_joinToken(ctx, field)
+	case "revision":
+		return ec.fieldContext_RevokeJoinTokenPayload_revision(ctx, field)
+	}
+	return nil, fmt.Errorf("no field named %q was found under type RevokeJoinTokenPayload", field.Name)
+}
+
+func (ec *executionContext) childFields_RotateAccessKeyPayload(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+	switch field.Name {
+	case "accessKey":
+		return ec.fieldContext_RotateAccessKeyPayload_accessKey(ctx, field)
+	case "text":
+		return ec.fieldContext_RotateAccessKeyPayload_text(ctx, field)
+	case "revision":
+		return ec.fieldContext_RotateAccessKeyPayload_revision(ctx, field)
+	}
+	return nil, fmt.Errorf("no field named %q was found under type RotateAccessKeyPayload", field.Name)
 }
 
 func (ec *executionContext) childFields_ServerInfo(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
@@ -5487,6 +6893,20 @@ func (ec *executionContext) childFields_TerminateInstancePayload(ctx context.Con
 		return ec.fieldContext_TerminateInstancePayload_revision(ctx, field)
 	}
 	return nil, fmt.Errorf("no field named %q was found under type TerminateInstancePayload", field.Name)
+}
+
+func (ec *executionContext) childFields_TokenUse(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+	switch field.Name {
+	case "nodeId":
+		return ec.fieldContext_TokenUse_nodeId(ctx, field)
+	case "key":
+		return ec.fieldContext_TokenUse_key(ctx, field)
+	case "at":
+		return ec.fieldContext_TokenUse_at(ctx, field)
+	case "addr":
+		return ec.fieldContext_TokenUse_addr(ctx, field)
+	}
+	return nil, fmt.Errorf("no field named %q was found under type TokenUse", field.Name)
 }
 
 func (ec *executionContext) childFields_UncordonNodePayload(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
@@ -5687,8 +7107,8 @@ func (ec *executionContext) dir_auth_args(ctx context.Context, rawArgs map[strin
 	var err error
 	args := map[string]any{}
 	arg0, err := graphql.ProcessArgField(ctx, rawArgs, "requires",
-		func(ctx context.Context, v any) (muster.Role, error) {
-			return ec.unmarshalNRole2githubᚗcomᚋmusterᚑcloudᚋmusterᚐRole(ctx, v)
+		func(ctx context.Context, v any) (muster.Access, error) {
+			return ec.unmarshalNAccess2githubᚗcomᚋmusterᚑcloudᚋmusterᚐAccess(ctx, v)
 		})
 	if err != nil {
 		return nil, err
@@ -5753,6 +7173,48 @@ func (ec *executionContext) field_Mutation_cordonNode_args(ctx context.Context, 
 	return args, nil
 }
 
+func (ec *executionContext) field_Mutation_createAccessKey_args(ctx context.Context, rawArgs map[string]any) (map[string]any, error) {
+	var err error
+	args := map[string]any{}
+	arg0, err := graphql.ProcessArgField(ctx, rawArgs, "input",
+		func(ctx context.Context, v any) (muster.CreateAccessKeyInput, error) {
+			return ec.unmarshalNCreateAccessKeyInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚐCreateAccessKeyInput(ctx, v)
+		})
+	if err != nil {
+		return nil, err
+	}
+	args["input"] = arg0
+	return args, nil
+}
+
+func (ec *executionContext) field_Mutation_createJoinToken_args(ctx context.Context, rawArgs map[string]any) (map[string]any, error) {
+	var err error
+	args := map[string]any{}
+	arg0, err := graphql.ProcessArgField(ctx, rawArgs, "input",
+		func(ctx context.Context, v any) (muster.CreateJoinTokenInput, error) {
+			return ec.unmarshalNCreateJoinTokenInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚐCreateJoinTokenInput(ctx, v)
+		})
+	if err != nil {
+		return nil, err
+	}
+	args["input"] = arg0
+	return args, nil
+}
+
+func (ec *executionContext) field_Mutation_createSignIn_args(ctx context.Context, rawArgs map[string]any) (map[string]any, error) {
+	var err error
+	args := map[string]any{}
+	arg0, err := graphql.ProcessArgField(ctx, rawArgs, "input",
+		func(ctx context.Context, v any) (CreateSignInInput, error) {
+			return ec.unmarshalNCreateSignInInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐCreateSignInInput(ctx, v)
+		})
+	if err != nil {
+		return nil, err
+	}
+	args["input"] = arg0
+	return args, nil
+}
+
 func (ec *executionContext) field_Mutation_drainNode_args(ctx context.Context, rawArgs map[string]any) (map[string]any, error) {
 	var err error
 	args := map[string]any{}
@@ -5787,6 +7249,20 @@ func (ec *executionContext) field_Mutation_heartbeat_args(ctx context.Context, r
 	arg0, err := graphql.ProcessArgField(ctx, rawArgs, "input",
 		func(ctx context.Context, v any) (muster.HeartbeatInput, error) {
 			return ec.unmarshalNHeartbeatInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚐHeartbeatInput(ctx, v)
+		})
+	if err != nil {
+		return nil, err
+	}
+	args["input"] = arg0
+	return args, nil
+}
+
+func (ec *executionContext) field_Mutation_joinNode_args(ctx context.Context, rawArgs map[string]any) (map[string]any, error) {
+	var err error
+	args := map[string]any{}
+	arg0, err := graphql.ProcessArgField(ctx, rawArgs, "input",
+		func(ctx context.Context, v any) (muster.JoinNodeInput, error) {
+			return ec.unmarshalNJoinNodeInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚐJoinNodeInput(ctx, v)
 		})
 	if err != nil {
 		return nil, err
@@ -5907,6 +7383,20 @@ func (ec *executionContext) field_Mutation_removeVolume_args(ctx context.Context
 	return args, nil
 }
 
+func (ec *executionContext) field_Mutation_renewCertificate_args(ctx context.Context, rawArgs map[string]any) (map[string]any, error) {
+	var err error
+	args := map[string]any{}
+	arg0, err := graphql.ProcessArgField(ctx, rawArgs, "input",
+		func(ctx context.Context, v any) (RenewCertificateInput, error) {
+			return ec.unmarshalNRenewCertificateInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐRenewCertificateInput(ctx, v)
+		})
+	if err != nil {
+		return nil, err
+	}
+	args["input"] = arg0
+	return args, nil
+}
+
 func (ec *executionContext) field_Mutation_reportInstances_args(ctx context.Context, rawArgs map[string]any) (map[string]any, error) {
 	var err error
 	args := map[string]any{}
@@ -5927,6 +7417,48 @@ func (ec *executionContext) field_Mutation_restartInstance_args(ctx context.Cont
 	arg0, err := graphql.ProcessArgField(ctx, rawArgs, "input",
 		func(ctx context.Context, v any) (RestartInstanceInput, error) {
 			return ec.unmarshalNRestartInstanceInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐRestartInstanceInput(ctx, v)
+		})
+	if err != nil {
+		return nil, err
+	}
+	args["input"] = arg0
+	return args, nil
+}
+
+func (ec *executionContext) field_Mutation_revokeAccessKey_args(ctx context.Context, rawArgs map[string]any) (map[string]any, error) {
+	var err error
+	args := map[string]any{}
+	arg0, err := graphql.ProcessArgField(ctx, rawArgs, "input",
+		func(ctx context.Context, v any) (RevokeAccessKeyInput, error) {
+			return ec.unmarshalNRevokeAccessKeyInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐRevokeAccessKeyInput(ctx, v)
+		})
+	if err != nil {
+		return nil, err
+	}
+	args["input"] = arg0
+	return args, nil
+}
+
+func (ec *executionContext) field_Mutation_revokeJoinToken_args(ctx context.Context, rawArgs map[string]any) (map[string]any, error) {
+	var err error
+	args := map[string]any{}
+	arg0, err := graphql.ProcessArgField(ctx, rawArgs, "input",
+		func(ctx context.Context, v any) (RevokeJoinTokenInput, error) {
+			return ec.unmarshalNRevokeJoinTokenInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐRevokeJoinTokenInput(ctx, v)
+		})
+	if err != nil {
+		return nil, err
+	}
+	args["input"] = arg0
+	return args, nil
+}
+
+func (ec *executionContext) field_Mutation_rotateAccessKey_args(ctx context.Context, rawArgs map[string]any) (map[string]any, error) {
+	var err error
+	args := map[string]any{}
+	arg0, err := graphql.ProcessArgField(ctx, rawArgs, "input",
+		func(ctx context.Context, v any) (RotateAccessKeyInput, error) {
+			return ec.unmarshalNRotateAccessKeyInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐRotateAccessKeyInput(ctx, v)
 		})
 	if err != nil {
 		return nil, err
@@ -6041,6 +7573,28 @@ func (ec *executionContext) field_Query___type_args(ctx context.Context, rawArgs
 	return args, nil
 }
 
+func (ec *executionContext) field_Query_accessKeys_args(ctx context.Context, rawArgs map[string]any) (map[string]any, error) {
+	var err error
+	args := map[string]any{}
+	arg0, err := graphql.ProcessArgField(ctx, rawArgs, "first",
+		func(ctx context.Context, v any) (*int, error) {
+			return ec.unmarshalOInt2ᚖint(ctx, v)
+		})
+	if err != nil {
+		return nil, err
+	}
+	args["first"] = arg0
+	arg1, err := graphql.ProcessArgField(ctx, rawArgs, "after",
+		func(ctx context.Context, v any) (*string, error) {
+			return ec.unmarshalOString2ᚖstring(ctx, v)
+		})
+	if err != nil {
+		return nil, err
+	}
+	args["after"] = arg1
+	return args, nil
+}
+
 func (ec *executionContext) field_Query_assignments_args(ctx context.Context, rawArgs map[string]any) (map[string]any, error) {
 	var err error
 	args := map[string]any{}
@@ -6060,6 +7614,36 @@ func (ec *executionContext) field_Query_assignments_args(ctx context.Context, ra
 		return nil, err
 	}
 	args["incarnation"] = arg1
+	return args, nil
+}
+
+func (ec *executionContext) field_Query_auditLog_args(ctx context.Context, rawArgs map[string]any) (map[string]any, error) {
+	var err error
+	args := map[string]any{}
+	arg0, err := graphql.ProcessArgField(ctx, rawArgs, "filter",
+		func(ctx context.Context, v any) (*muster.AuditFilter, error) {
+			return ec.unmarshalOAuditFilter2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐAuditFilter(ctx, v)
+		})
+	if err != nil {
+		return nil, err
+	}
+	args["filter"] = arg0
+	arg1, err := graphql.ProcessArgField(ctx, rawArgs, "first",
+		func(ctx context.Context, v any) (*int, error) {
+			return ec.unmarshalOInt2ᚖint(ctx, v)
+		})
+	if err != nil {
+		return nil, err
+	}
+	args["first"] = arg1
+	arg2, err := graphql.ProcessArgField(ctx, rawArgs, "after",
+		func(ctx context.Context, v any) (*string, error) {
+			return ec.unmarshalOString2ᚖstring(ctx, v)
+		})
+	if err != nil {
+		return nil, err
+	}
+	args["after"] = arg2
 	return args, nil
 }
 
@@ -6492,6 +8076,456 @@ func (ec *executionContext) field___Type_inputFields_args(ctx context.Context, r
 // endregion ***************************** args.gotpl *****************************
 
 // region    **************************** field.gotpl *****************************
+
+func (ec *executionContext) _AccessKey_id(ctx context.Context, field graphql.CollectedField, obj *muster.AccessKey) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_AccessKey_id(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.ID, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v muster.KeyID) graphql.Marshaler {
+			return ec.marshalNID2githubᚗcomᚋmusterᚑcloudᚋmusterᚐKeyID(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_AccessKey_id(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("AccessKey", field, false, false, "ID")
+}
+
+func (ec *executionContext) _AccessKey_name(ctx context.Context, field graphql.CollectedField, obj *muster.AccessKey) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_AccessKey_name(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Name, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_AccessKey_name(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("AccessKey", field, false, false, "String")
+}
+
+func (ec *executionContext) _AccessKey_role(ctx context.Context, field graphql.CollectedField, obj *muster.AccessKey) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_AccessKey_role(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Role, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v muster.Role) graphql.Marshaler {
+			return ec.marshalNRole2githubᚗcomᚋmusterᚑcloudᚋmusterᚐRole(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_AccessKey_role(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("AccessKey", field, false, false, "Role")
+}
+
+func (ec *executionContext) _AccessKey_scope(ctx context.Context, field graphql.CollectedField, obj *muster.AccessKey) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_AccessKey_scope(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Scope, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v muster.KeyScope) graphql.Marshaler {
+			return ec.marshalNKeyScope2githubᚗcomᚋmusterᚑcloudᚋmusterᚐKeyScope(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_AccessKey_scope(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "AccessKey",
+		Field:      field,
+		IsMethod:   false,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_KeyScope(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _AccessKey_nodeUid(ctx context.Context, field graphql.CollectedField, obj *muster.AccessKey) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_AccessKey_nodeUid(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.NodeUID, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v muster.NodeUID) graphql.Marshaler {
+			return ec.marshalNID2githubᚗcomᚋmusterᚑcloudᚋmusterᚐNodeUID(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_AccessKey_nodeUid(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("AccessKey", field, false, false, "ID")
+}
+
+func (ec *executionContext) _AccessKey_status(ctx context.Context, field graphql.CollectedField, obj *muster.AccessKey) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_AccessKey_status(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return ec.Resolvers.AccessKey().Status(ctx, obj)
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v muster.KeyStatus) graphql.Marshaler {
+			return ec.marshalNKeyStatus2githubᚗcomᚋmusterᚑcloudᚋmusterᚐKeyStatus(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_AccessKey_status(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("AccessKey", field, true, true, "KeyStatus")
+}
+
+func (ec *executionContext) _AccessKey_createdAt(ctx context.Context, field graphql.CollectedField, obj *muster.AccessKey) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_AccessKey_createdAt(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.CreatedAt, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v time.Time) graphql.Marshaler {
+			return ec.marshalNTime2timeᚐTime(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_AccessKey_createdAt(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("AccessKey", field, false, false, "Time")
+}
+
+func (ec *executionContext) _AccessKey_createdBy(ctx context.Context, field graphql.CollectedField, obj *muster.AccessKey) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_AccessKey_createdBy(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.CreatedBy, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_AccessKey_createdBy(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("AccessKey", field, false, false, "String")
+}
+
+func (ec *executionContext) _AccessKey_expiresAt(ctx context.Context, field graphql.CollectedField, obj *muster.AccessKey) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_AccessKey_expiresAt(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.ExpiresAt, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *time.Time) graphql.Marshaler {
+			return ec.marshalOTime2ᚖtimeᚐTime(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_AccessKey_expiresAt(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("AccessKey", field, false, false, "Time")
+}
+
+func (ec *executionContext) _AccessKey_revokedAt(ctx context.Context, field graphql.CollectedField, obj *muster.AccessKey) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_AccessKey_revokedAt(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.RevokedAt, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *time.Time) graphql.Marshaler {
+			return ec.marshalOTime2ᚖtimeᚐTime(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_AccessKey_revokedAt(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("AccessKey", field, false, false, "Time")
+}
+
+func (ec *executionContext) _AccessKey_lastUsedAt(ctx context.Context, field graphql.CollectedField, obj *muster.AccessKey) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_AccessKey_lastUsedAt(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return ec.Resolvers.AccessKey().LastUsedAt(ctx, obj)
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *time.Time) graphql.Marshaler {
+			return ec.marshalOTime2ᚖtimeᚐTime(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_AccessKey_lastUsedAt(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("AccessKey", field, true, true, "Time")
+}
+
+func (ec *executionContext) _AccessKey_formerUntil(ctx context.Context, field graphql.CollectedField, obj *muster.AccessKey) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_AccessKey_formerUntil(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.FormerUntil, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *time.Time) graphql.Marshaler {
+			return ec.marshalOTime2ᚖtimeᚐTime(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_AccessKey_formerUntil(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("AccessKey", field, false, false, "Time")
+}
+
+func (ec *executionContext) _AccessKey_revision(ctx context.Context, field graphql.CollectedField, obj *muster.AccessKey) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_AccessKey_revision(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Revision, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v int64) graphql.Marshaler {
+			return ec.marshalNInt642int64(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_AccessKey_revision(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("AccessKey", field, false, false, "Int64")
+}
+
+func (ec *executionContext) _AccessKeyConnection_edges(ctx context.Context, field graphql.CollectedField, obj *muster.AccessKeyConnection) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_AccessKeyConnection_edges(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Edges, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v []*muster.AccessKeyEdge) graphql.Marshaler {
+			return ec.marshalNAccessKeyEdge2ᚕᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐAccessKeyEdgeᚄ(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_AccessKeyConnection_edges(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "AccessKeyConnection",
+		Field:      field,
+		IsMethod:   false,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_AccessKeyEdge(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _AccessKeyConnection_pageInfo(ctx context.Context, field graphql.CollectedField, obj *muster.AccessKeyConnection) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_AccessKeyConnection_pageInfo(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.PageInfo, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *muster.PageInfo) graphql.Marshaler {
+			return ec.marshalNPageInfo2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐPageInfo(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_AccessKeyConnection_pageInfo(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "AccessKeyConnection",
+		Field:      field,
+		IsMethod:   false,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_PageInfo(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _AccessKeyConnection_totalCount(ctx context.Context, field graphql.CollectedField, obj *muster.AccessKeyConnection) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_AccessKeyConnection_totalCount(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.TotalCount(), nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v int) graphql.Marshaler {
+			return ec.marshalNInt2int(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_AccessKeyConnection_totalCount(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("AccessKeyConnection", field, true, false, "Int")
+}
+
+func (ec *executionContext) _AccessKeyEdge_cursor(ctx context.Context, field graphql.CollectedField, obj *muster.AccessKeyEdge) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_AccessKeyEdge_cursor(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Cursor, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_AccessKeyEdge_cursor(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("AccessKeyEdge", field, false, false, "String")
+}
+
+func (ec *executionContext) _AccessKeyEdge_node(ctx context.Context, field graphql.CollectedField, obj *muster.AccessKeyEdge) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_AccessKeyEdge_node(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Node, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *muster.AccessKey) graphql.Marshaler {
+			return ec.marshalNAccessKey2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐAccessKey(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_AccessKeyEdge_node(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "AccessKeyEdge",
+		Field:      field,
+		IsMethod:   false,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_AccessKey(ctx, field)
+		},
+	}
+	return fc, nil
+}
 
 func (ec *executionContext) _AdoptInstancePayload_instance(ctx context.Context, field graphql.CollectedField, obj *AdoptInstancePayload) (ret graphql.Marshaler) {
 	return graphql.ResolveField(
@@ -7081,6 +9115,332 @@ func (ec *executionContext) fieldContext_Assignments_removeVolumes(_ context.Con
 	return graphql.NewScalarFieldContext("Assignments", field, false, false, "String")
 }
 
+func (ec *executionContext) _AuditConnection_edges(ctx context.Context, field graphql.CollectedField, obj *muster.AuditConnection) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_AuditConnection_edges(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Edges, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v []*muster.AuditEdge) graphql.Marshaler {
+			return ec.marshalNAuditEdge2ᚕᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐAuditEdgeᚄ(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_AuditConnection_edges(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "AuditConnection",
+		Field:      field,
+		IsMethod:   false,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_AuditEdge(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _AuditConnection_pageInfo(ctx context.Context, field graphql.CollectedField, obj *muster.AuditConnection) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_AuditConnection_pageInfo(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.PageInfo, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *muster.PageInfo) graphql.Marshaler {
+			return ec.marshalNPageInfo2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐPageInfo(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_AuditConnection_pageInfo(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "AuditConnection",
+		Field:      field,
+		IsMethod:   false,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_PageInfo(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _AuditEdge_cursor(ctx context.Context, field graphql.CollectedField, obj *muster.AuditEdge) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_AuditEdge_cursor(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Cursor, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_AuditEdge_cursor(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("AuditEdge", field, false, false, "String")
+}
+
+func (ec *executionContext) _AuditEdge_node(ctx context.Context, field graphql.CollectedField, obj *muster.AuditEdge) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_AuditEdge_node(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Node, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *muster.AuditEntry) graphql.Marshaler {
+			return ec.marshalNAuditEntry2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐAuditEntry(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_AuditEdge_node(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "AuditEdge",
+		Field:      field,
+		IsMethod:   false,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_AuditEntry(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _AuditEntry_at(ctx context.Context, field graphql.CollectedField, obj *muster.AuditEntry) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_AuditEntry_at(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.At, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v time.Time) graphql.Marshaler {
+			return ec.marshalNTime2timeᚐTime(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_AuditEntry_at(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("AuditEntry", field, false, false, "Time")
+}
+
+func (ec *executionContext) _AuditEntry_key(ctx context.Context, field graphql.CollectedField, obj *muster.AuditEntry) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_AuditEntry_key(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Key, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v muster.KeyID) graphql.Marshaler {
+			return ec.marshalNID2githubᚗcomᚋmusterᚑcloudᚋmusterᚐKeyID(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_AuditEntry_key(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("AuditEntry", field, false, false, "ID")
+}
+
+func (ec *executionContext) _AuditEntry_name(ctx context.Context, field graphql.CollectedField, obj *muster.AuditEntry) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_AuditEntry_name(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Name, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_AuditEntry_name(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("AuditEntry", field, false, false, "String")
+}
+
+func (ec *executionContext) _AuditEntry_addr(ctx context.Context, field graphql.CollectedField, obj *muster.AuditEntry) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_AuditEntry_addr(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Addr, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_AuditEntry_addr(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("AuditEntry", field, false, false, "String")
+}
+
+func (ec *executionContext) _AuditEntry_action(ctx context.Context, field graphql.CollectedField, obj *muster.AuditEntry) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_AuditEntry_action(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Action, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_AuditEntry_action(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("AuditEntry", field, false, false, "String")
+}
+
+func (ec *executionContext) _AuditEntry_target(ctx context.Context, field graphql.CollectedField, obj *muster.AuditEntry) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_AuditEntry_target(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Target, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_AuditEntry_target(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("AuditEntry", field, false, false, "String")
+}
+
+func (ec *executionContext) _AuditEntry_outcome(ctx context.Context, field graphql.CollectedField, obj *muster.AuditEntry) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_AuditEntry_outcome(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Outcome, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_AuditEntry_outcome(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("AuditEntry", field, false, false, "String")
+}
+
+func (ec *executionContext) _AuditEntry_reason(ctx context.Context, field graphql.CollectedField, obj *muster.AuditEntry) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_AuditEntry_reason(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Reason, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_AuditEntry_reason(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("AuditEntry", field, false, false, "String")
+}
+
+func (ec *executionContext) _AuditEntry_count(ctx context.Context, field graphql.CollectedField, obj *muster.AuditEntry) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_AuditEntry_count(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Count, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v int) graphql.Marshaler {
+			return ec.marshalNInt2int(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_AuditEntry_count(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("AuditEntry", field, false, false, "Int")
+}
+
 func (ec *executionContext) _Brake_state(ctx context.Context, field graphql.CollectedField, obj *muster.Condition) (ret graphql.Marshaler) {
 	return graphql.ResolveField(
 		ctx,
@@ -7400,6 +9760,52 @@ func (ec *executionContext) _Change_actor(ctx context.Context, field graphql.Col
 	)
 }
 func (ec *executionContext) fieldContext_Change_actor(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Change", field, false, false, "String")
+}
+
+func (ec *executionContext) _Change_actorKey(ctx context.Context, field graphql.CollectedField, obj *muster.Change) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Change_actorKey(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.ActorKey, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v muster.KeyID) graphql.Marshaler {
+			return ec.marshalNID2githubᚗcomᚋmusterᚑcloudᚋmusterᚐKeyID(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Change_actorKey(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Change", field, false, false, "ID")
+}
+
+func (ec *executionContext) _Change_actorAddr(ctx context.Context, field graphql.CollectedField, obj *muster.Change) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Change_actorAddr(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.ActorAddr, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Change_actorAddr(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
 	return graphql.NewScalarFieldContext("Change", field, false, false, "String")
 }
 
@@ -8109,6 +10515,208 @@ func (ec *executionContext) fieldContext_CordonNodePayload_revision(_ context.Co
 	return graphql.NewScalarFieldContext("CordonNodePayload", field, false, false, "Int64")
 }
 
+func (ec *executionContext) _CreateAccessKeyPayload_accessKey(ctx context.Context, field graphql.CollectedField, obj *CreateAccessKeyPayload) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_CreateAccessKeyPayload_accessKey(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.AccessKey, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *muster.AccessKey) graphql.Marshaler {
+			return ec.marshalOAccessKey2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐAccessKey(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_CreateAccessKeyPayload_accessKey(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "CreateAccessKeyPayload",
+		Field:      field,
+		IsMethod:   false,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_AccessKey(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _CreateAccessKeyPayload_text(ctx context.Context, field graphql.CollectedField, obj *CreateAccessKeyPayload) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_CreateAccessKeyPayload_text(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Text, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *string) graphql.Marshaler {
+			return ec.marshalOString2ᚖstring(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_CreateAccessKeyPayload_text(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("CreateAccessKeyPayload", field, false, false, "String")
+}
+
+func (ec *executionContext) _CreateAccessKeyPayload_revision(ctx context.Context, field graphql.CollectedField, obj *CreateAccessKeyPayload) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_CreateAccessKeyPayload_revision(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Revision, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v int64) graphql.Marshaler {
+			return ec.marshalNInt642int64(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_CreateAccessKeyPayload_revision(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("CreateAccessKeyPayload", field, false, false, "Int64")
+}
+
+func (ec *executionContext) _CreateJoinTokenPayload_joinToken(ctx context.Context, field graphql.CollectedField, obj *CreateJoinTokenPayload) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_CreateJoinTokenPayload_joinToken(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.JoinToken, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *muster.JoinToken) graphql.Marshaler {
+			return ec.marshalOJoinToken2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐJoinToken(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_CreateJoinTokenPayload_joinToken(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "CreateJoinTokenPayload",
+		Field:      field,
+		IsMethod:   false,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_JoinToken(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _CreateJoinTokenPayload_text(ctx context.Context, field graphql.CollectedField, obj *CreateJoinTokenPayload) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_CreateJoinTokenPayload_text(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Text, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_CreateJoinTokenPayload_text(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("CreateJoinTokenPayload", field, false, false, "String")
+}
+
+func (ec *executionContext) _CreateJoinTokenPayload_revision(ctx context.Context, field graphql.CollectedField, obj *CreateJoinTokenPayload) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_CreateJoinTokenPayload_revision(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Revision, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v int64) graphql.Marshaler {
+			return ec.marshalNInt642int64(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_CreateJoinTokenPayload_revision(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("CreateJoinTokenPayload", field, false, false, "Int64")
+}
+
+func (ec *executionContext) _CreateSignInPayload_path(ctx context.Context, field graphql.CollectedField, obj *CreateSignInPayload) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_CreateSignInPayload_path(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Path, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_CreateSignInPayload_path(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("CreateSignInPayload", field, false, false, "String")
+}
+
+func (ec *executionContext) _CreateSignInPayload_expiresAt(ctx context.Context, field graphql.CollectedField, obj *CreateSignInPayload) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_CreateSignInPayload_expiresAt(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.ExpiresAt, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v time.Time) graphql.Marshaler {
+			return ec.marshalNTime2timeᚐTime(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_CreateSignInPayload_expiresAt(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("CreateSignInPayload", field, false, false, "Time")
+}
+
 func (ec *executionContext) _Drain_since(ctx context.Context, field graphql.CollectedField, obj *muster.Drain) (ret graphql.Marshaler) {
 	return graphql.ResolveField(
 		ctx,
@@ -8630,6 +11238,52 @@ func (ec *executionContext) _HealthChange_actor(ctx context.Context, field graph
 	)
 }
 func (ec *executionContext) fieldContext_HealthChange_actor(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("HealthChange", field, false, false, "String")
+}
+
+func (ec *executionContext) _HealthChange_actorKey(ctx context.Context, field graphql.CollectedField, obj *muster.Event) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_HealthChange_actorKey(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.ActorKey, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v muster.KeyID) graphql.Marshaler {
+			return ec.marshalNID2githubᚗcomᚋmusterᚑcloudᚋmusterᚐKeyID(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_HealthChange_actorKey(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("HealthChange", field, false, false, "ID")
+}
+
+func (ec *executionContext) _HealthChange_actorAddr(ctx context.Context, field graphql.CollectedField, obj *muster.Event) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_HealthChange_actorAddr(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.ActorAddr, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_HealthChange_actorAddr(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
 	return graphql.NewScalarFieldContext("HealthChange", field, false, false, "String")
 }
 
@@ -10193,6 +12847,52 @@ func (ec *executionContext) fieldContext_InstanceChange_actor(_ context.Context,
 	return graphql.NewScalarFieldContext("InstanceChange", field, false, false, "String")
 }
 
+func (ec *executionContext) _InstanceChange_actorKey(ctx context.Context, field graphql.CollectedField, obj *muster.Event) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_InstanceChange_actorKey(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.ActorKey, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v muster.KeyID) graphql.Marshaler {
+			return ec.marshalNID2githubᚗcomᚋmusterᚑcloudᚋmusterᚐKeyID(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_InstanceChange_actorKey(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("InstanceChange", field, false, false, "ID")
+}
+
+func (ec *executionContext) _InstanceChange_actorAddr(ctx context.Context, field graphql.CollectedField, obj *muster.Event) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_InstanceChange_actorAddr(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.ActorAddr, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_InstanceChange_actorAddr(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("InstanceChange", field, false, false, "String")
+}
+
 func (ec *executionContext) _InstanceChange_previousStatus(ctx context.Context, field graphql.CollectedField, obj *muster.Event) (ret graphql.Marshaler) {
 	return graphql.ResolveField(
 		ctx,
@@ -10503,6 +13203,383 @@ func (ec *executionContext) _InstanceTypeInfo_memLimitMb(ctx context.Context, fi
 }
 func (ec *executionContext) fieldContext_InstanceTypeInfo_memLimitMb(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
 	return graphql.NewScalarFieldContext("InstanceTypeInfo", field, false, false, "Int")
+}
+
+func (ec *executionContext) _JoinNodePayload_nodeUid(ctx context.Context, field graphql.CollectedField, obj *muster.Joined) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_JoinNodePayload_nodeUid(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.NodeUID, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v muster.NodeUID) graphql.Marshaler {
+			return ec.marshalNID2githubᚗcomᚋmusterᚑcloudᚋmusterᚐNodeUID(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_JoinNodePayload_nodeUid(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("JoinNodePayload", field, false, false, "ID")
+}
+
+func (ec *executionContext) _JoinNodePayload_key(ctx context.Context, field graphql.CollectedField, obj *muster.Joined) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_JoinNodePayload_key(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Key, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_JoinNodePayload_key(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("JoinNodePayload", field, false, false, "String")
+}
+
+func (ec *executionContext) _JoinNodePayload_certificate(ctx context.Context, field graphql.CollectedField, obj *muster.Joined) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_JoinNodePayload_certificate(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Certificate, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_JoinNodePayload_certificate(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("JoinNodePayload", field, false, false, "String")
+}
+
+func (ec *executionContext) _JoinNodePayload_ca(ctx context.Context, field graphql.CollectedField, obj *muster.Joined) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_JoinNodePayload_ca(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.CA, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_JoinNodePayload_ca(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("JoinNodePayload", field, false, false, "String")
+}
+
+func (ec *executionContext) _JoinNodePayload_revision(ctx context.Context, field graphql.CollectedField, obj *muster.Joined) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_JoinNodePayload_revision(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Revision, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v int64) graphql.Marshaler {
+			return ec.marshalNInt642int64(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_JoinNodePayload_revision(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("JoinNodePayload", field, false, false, "Int64")
+}
+
+func (ec *executionContext) _JoinToken_id(ctx context.Context, field graphql.CollectedField, obj *muster.JoinToken) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_JoinToken_id(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.ID, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v muster.TokenID) graphql.Marshaler {
+			return ec.marshalNID2githubᚗcomᚋmusterᚑcloudᚋmusterᚐTokenID(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_JoinToken_id(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("JoinToken", field, false, false, "ID")
+}
+
+func (ec *executionContext) _JoinToken_role(ctx context.Context, field graphql.CollectedField, obj *muster.JoinToken) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_JoinToken_role(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return ec.Resolvers.JoinToken().Role(ctx, obj)
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *muster.NodeRole) graphql.Marshaler {
+			return ec.marshalONodeRole2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐNodeRole(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_JoinToken_role(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("JoinToken", field, true, true, "NodeRole")
+}
+
+func (ec *executionContext) _JoinToken_labels(ctx context.Context, field graphql.CollectedField, obj *muster.JoinToken) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_JoinToken_labels(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Labels, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v muster.Map) graphql.Marshaler {
+			return ec.marshalNMap2githubᚗcomᚋmusterᚑcloudᚋmusterᚐMap(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_JoinToken_labels(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("JoinToken", field, false, false, "Map")
+}
+
+func (ec *executionContext) _JoinToken_uses(ctx context.Context, field graphql.CollectedField, obj *muster.JoinToken) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_JoinToken_uses(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Uses, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v int) graphql.Marshaler {
+			return ec.marshalNInt2int(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_JoinToken_uses(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("JoinToken", field, false, false, "Int")
+}
+
+func (ec *executionContext) _JoinToken_used(ctx context.Context, field graphql.CollectedField, obj *muster.JoinToken) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_JoinToken_used(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Used, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v []muster.TokenUse) graphql.Marshaler {
+			return ec.marshalNTokenUse2ᚕgithubᚗcomᚋmusterᚑcloudᚋmusterᚐTokenUseᚄ(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_JoinToken_used(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "JoinToken",
+		Field:      field,
+		IsMethod:   false,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_TokenUse(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _JoinToken_createdAt(ctx context.Context, field graphql.CollectedField, obj *muster.JoinToken) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_JoinToken_createdAt(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.CreatedAt, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v time.Time) graphql.Marshaler {
+			return ec.marshalNTime2timeᚐTime(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_JoinToken_createdAt(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("JoinToken", field, false, false, "Time")
+}
+
+func (ec *executionContext) _JoinToken_createdBy(ctx context.Context, field graphql.CollectedField, obj *muster.JoinToken) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_JoinToken_createdBy(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.CreatedBy, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_JoinToken_createdBy(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("JoinToken", field, false, false, "String")
+}
+
+func (ec *executionContext) _JoinToken_expiresAt(ctx context.Context, field graphql.CollectedField, obj *muster.JoinToken) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_JoinToken_expiresAt(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.ExpiresAt, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v time.Time) graphql.Marshaler {
+			return ec.marshalNTime2timeᚐTime(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_JoinToken_expiresAt(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("JoinToken", field, false, false, "Time")
+}
+
+func (ec *executionContext) _KeyScope_nodes(ctx context.Context, field graphql.CollectedField, obj *muster.KeyScope) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_KeyScope_nodes(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Nodes, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v []string) graphql.Marshaler {
+			return ec.marshalNString2ᚕstringᚄ(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_KeyScope_nodes(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("KeyScope", field, false, false, "String")
+}
+
+func (ec *executionContext) _KeyScope_clusters(ctx context.Context, field graphql.CollectedField, obj *muster.KeyScope) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_KeyScope_clusters(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Clusters, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v []string) graphql.Marshaler {
+			return ec.marshalNString2ᚕstringᚄ(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_KeyScope_clusters(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("KeyScope", field, false, false, "String")
+}
+
+func (ec *executionContext) _KeyScope_services(ctx context.Context, field graphql.CollectedField, obj *muster.KeyScope) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_KeyScope_services(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Services, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v []string) graphql.Marshaler {
+			return ec.marshalNString2ᚕstringᚄ(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_KeyScope_services(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("KeyScope", field, false, false, "String")
 }
 
 func (ec *executionContext) _LabelInstancePayload_instance(ctx context.Context, field graphql.CollectedField, obj *LabelInstancePayload) (ret graphql.Marshaler) {
@@ -10939,7 +14016,7 @@ func (ec *executionContext) _Mutation_registerNode(ctx context.Context, field gr
 			directive0 := next
 
 			directive1 := func(ctx context.Context) (any, error) {
-				requires, err := ec.unmarshalNRole2githubᚗcomᚋmusterᚑcloudᚋmusterᚐRole(ctx, "AGENT")
+				requires, err := ec.unmarshalNAccess2githubᚗcomᚋmusterᚑcloudᚋmusterᚐAccess(ctx, "NODE")
 				if err != nil {
 					var zeroVal *RegisterNodePayload
 					return zeroVal, err
@@ -11001,7 +14078,7 @@ func (ec *executionContext) _Mutation_heartbeat(ctx context.Context, field graph
 			directive0 := next
 
 			directive1 := func(ctx context.Context) (any, error) {
-				requires, err := ec.unmarshalNRole2githubᚗcomᚋmusterᚑcloudᚋmusterᚐRole(ctx, "AGENT")
+				requires, err := ec.unmarshalNAccess2githubᚗcomᚋmusterᚑcloudᚋmusterᚐAccess(ctx, "NODE")
 				if err != nil {
 					var zeroVal *muster.Beat
 					return zeroVal, err
@@ -11063,7 +14140,7 @@ func (ec *executionContext) _Mutation_reportInstances(ctx context.Context, field
 			directive0 := next
 
 			directive1 := func(ctx context.Context) (any, error) {
-				requires, err := ec.unmarshalNRole2githubᚗcomᚋmusterᚑcloudᚋmusterᚐRole(ctx, "AGENT")
+				requires, err := ec.unmarshalNAccess2githubᚗcomᚋmusterᚑcloudᚋmusterᚐAccess(ctx, "NODE")
 				if err != nil {
 					var zeroVal *ReportInstancesPayload
 					return zeroVal, err
@@ -11125,7 +14202,7 @@ func (ec *executionContext) _Mutation_answerAgentRequest(ctx context.Context, fi
 			directive0 := next
 
 			directive1 := func(ctx context.Context) (any, error) {
-				requires, err := ec.unmarshalNRole2githubᚗcomᚋmusterᚑcloudᚋmusterᚐRole(ctx, "AGENT")
+				requires, err := ec.unmarshalNAccess2githubᚗcomᚋmusterᚑcloudᚋmusterᚐAccess(ctx, "NODE")
 				if err != nil {
 					var zeroVal *AnswerAgentRequestPayload
 					return zeroVal, err
@@ -11187,7 +14264,7 @@ func (ec *executionContext) _Mutation_cordonNode(ctx context.Context, field grap
 			directive0 := next
 
 			directive1 := func(ctx context.Context) (any, error) {
-				requires, err := ec.unmarshalNRole2githubᚗcomᚋmusterᚑcloudᚋmusterᚐRole(ctx, "OPERATOR")
+				requires, err := ec.unmarshalNAccess2githubᚗcomᚋmusterᚑcloudᚋmusterᚐAccess(ctx, "OPERATOR")
 				if err != nil {
 					var zeroVal *CordonNodePayload
 					return zeroVal, err
@@ -11249,7 +14326,7 @@ func (ec *executionContext) _Mutation_uncordonNode(ctx context.Context, field gr
 			directive0 := next
 
 			directive1 := func(ctx context.Context) (any, error) {
-				requires, err := ec.unmarshalNRole2githubᚗcomᚋmusterᚑcloudᚋmusterᚐRole(ctx, "OPERATOR")
+				requires, err := ec.unmarshalNAccess2githubᚗcomᚋmusterᚑcloudᚋmusterᚐAccess(ctx, "OPERATOR")
 				if err != nil {
 					var zeroVal *UncordonNodePayload
 					return zeroVal, err
@@ -11311,7 +14388,7 @@ func (ec *executionContext) _Mutation_drainNode(ctx context.Context, field graph
 			directive0 := next
 
 			directive1 := func(ctx context.Context) (any, error) {
-				requires, err := ec.unmarshalNRole2githubᚗcomᚋmusterᚑcloudᚋmusterᚐRole(ctx, "OPERATOR")
+				requires, err := ec.unmarshalNAccess2githubᚗcomᚋmusterᚑcloudᚋmusterᚐAccess(ctx, "OPERATOR")
 				if err != nil {
 					var zeroVal *DrainNodePayload
 					return zeroVal, err
@@ -11373,7 +14450,7 @@ func (ec *executionContext) _Mutation_labelNode(ctx context.Context, field graph
 			directive0 := next
 
 			directive1 := func(ctx context.Context) (any, error) {
-				requires, err := ec.unmarshalNRole2githubᚗcomᚋmusterᚑcloudᚋmusterᚐRole(ctx, "OPERATOR")
+				requires, err := ec.unmarshalNAccess2githubᚗcomᚋmusterᚑcloudᚋmusterᚐAccess(ctx, "OPERATOR")
 				if err != nil {
 					var zeroVal *LabelNodePayload
 					return zeroVal, err
@@ -11435,7 +14512,7 @@ func (ec *executionContext) _Mutation_labelInstance(ctx context.Context, field g
 			directive0 := next
 
 			directive1 := func(ctx context.Context) (any, error) {
-				requires, err := ec.unmarshalNRole2githubᚗcomᚋmusterᚑcloudᚋmusterᚐRole(ctx, "OPERATOR")
+				requires, err := ec.unmarshalNAccess2githubᚗcomᚋmusterᚑcloudᚋmusterᚐAccess(ctx, "OPERATOR")
 				if err != nil {
 					var zeroVal *LabelInstancePayload
 					return zeroVal, err
@@ -11497,7 +14574,7 @@ func (ec *executionContext) _Mutation_removeNode(ctx context.Context, field grap
 			directive0 := next
 
 			directive1 := func(ctx context.Context) (any, error) {
-				requires, err := ec.unmarshalNRole2githubᚗcomᚋmusterᚑcloudᚋmusterᚐRole(ctx, "OPERATOR")
+				requires, err := ec.unmarshalNAccess2githubᚗcomᚋmusterᚑcloudᚋmusterᚐAccess(ctx, "OPERATOR")
 				if err != nil {
 					var zeroVal *RemoveNodePayload
 					return zeroVal, err
@@ -11559,7 +14636,7 @@ func (ec *executionContext) _Mutation_forgetNode(ctx context.Context, field grap
 			directive0 := next
 
 			directive1 := func(ctx context.Context) (any, error) {
-				requires, err := ec.unmarshalNRole2githubᚗcomᚋmusterᚑcloudᚋmusterᚐRole(ctx, "OPERATOR")
+				requires, err := ec.unmarshalNAccess2githubᚗcomᚋmusterᚑcloudᚋmusterᚐAccess(ctx, "OPERATOR")
 				if err != nil {
 					var zeroVal *ForgetNodePayload
 					return zeroVal, err
@@ -11621,7 +14698,7 @@ func (ec *executionContext) _Mutation_releaseBrake(ctx context.Context, field gr
 			directive0 := next
 
 			directive1 := func(ctx context.Context) (any, error) {
-				requires, err := ec.unmarshalNRole2githubᚗcomᚋmusterᚑcloudᚋmusterᚐRole(ctx, "OPERATOR")
+				requires, err := ec.unmarshalNAccess2githubᚗcomᚋmusterᚑcloudᚋmusterᚐAccess(ctx, "OPERATOR")
 				if err != nil {
 					var zeroVal *ReleaseBrakePayload
 					return zeroVal, err
@@ -11683,7 +14760,7 @@ func (ec *executionContext) _Mutation_launchInstance(ctx context.Context, field 
 			directive0 := next
 
 			directive1 := func(ctx context.Context) (any, error) {
-				requires, err := ec.unmarshalNRole2githubᚗcomᚋmusterᚑcloudᚋmusterᚐRole(ctx, "OPERATOR")
+				requires, err := ec.unmarshalNAccess2githubᚗcomᚋmusterᚑcloudᚋmusterᚐAccess(ctx, "OPERATOR")
 				if err != nil {
 					var zeroVal *LaunchInstancePayload
 					return zeroVal, err
@@ -11745,7 +14822,7 @@ func (ec *executionContext) _Mutation_startInstance(ctx context.Context, field g
 			directive0 := next
 
 			directive1 := func(ctx context.Context) (any, error) {
-				requires, err := ec.unmarshalNRole2githubᚗcomᚋmusterᚑcloudᚋmusterᚐRole(ctx, "OPERATOR")
+				requires, err := ec.unmarshalNAccess2githubᚗcomᚋmusterᚑcloudᚋmusterᚐAccess(ctx, "OPERATOR")
 				if err != nil {
 					var zeroVal *StartInstancePayload
 					return zeroVal, err
@@ -11807,7 +14884,7 @@ func (ec *executionContext) _Mutation_stopInstance(ctx context.Context, field gr
 			directive0 := next
 
 			directive1 := func(ctx context.Context) (any, error) {
-				requires, err := ec.unmarshalNRole2githubᚗcomᚋmusterᚑcloudᚋmusterᚐRole(ctx, "OPERATOR")
+				requires, err := ec.unmarshalNAccess2githubᚗcomᚋmusterᚑcloudᚋmusterᚐAccess(ctx, "OPERATOR")
 				if err != nil {
 					var zeroVal *StopInstancePayload
 					return zeroVal, err
@@ -11869,7 +14946,7 @@ func (ec *executionContext) _Mutation_restartInstance(ctx context.Context, field
 			directive0 := next
 
 			directive1 := func(ctx context.Context) (any, error) {
-				requires, err := ec.unmarshalNRole2githubᚗcomᚋmusterᚑcloudᚋmusterᚐRole(ctx, "OPERATOR")
+				requires, err := ec.unmarshalNAccess2githubᚗcomᚋmusterᚑcloudᚋmusterᚐAccess(ctx, "OPERATOR")
 				if err != nil {
 					var zeroVal *RestartInstancePayload
 					return zeroVal, err
@@ -11931,7 +15008,7 @@ func (ec *executionContext) _Mutation_removeImage(ctx context.Context, field gra
 			directive0 := next
 
 			directive1 := func(ctx context.Context) (any, error) {
-				requires, err := ec.unmarshalNRole2githubᚗcomᚋmusterᚑcloudᚋmusterᚐRole(ctx, "OPERATOR")
+				requires, err := ec.unmarshalNAccess2githubᚗcomᚋmusterᚑcloudᚋmusterᚐAccess(ctx, "OPERATOR")
 				if err != nil {
 					var zeroVal *RemoveImagePayload
 					return zeroVal, err
@@ -11993,7 +15070,7 @@ func (ec *executionContext) _Mutation_removeVolume(ctx context.Context, field gr
 			directive0 := next
 
 			directive1 := func(ctx context.Context) (any, error) {
-				requires, err := ec.unmarshalNRole2githubᚗcomᚋmusterᚑcloudᚋmusterᚐRole(ctx, "OPERATOR")
+				requires, err := ec.unmarshalNAccess2githubᚗcomᚋmusterᚑcloudᚋmusterᚐAccess(ctx, "OPERATOR")
 				if err != nil {
 					var zeroVal *RemoveVolumePayload
 					return zeroVal, err
@@ -12039,6 +15116,502 @@ func (ec *executionContext) fieldContext_Mutation_removeVolume(ctx context.Conte
 	return fc, nil
 }
 
+func (ec *executionContext) _Mutation_createAccessKey(ctx context.Context, field graphql.CollectedField) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Mutation_createAccessKey(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			fc := graphql.GetFieldContext(ctx)
+			return ec.Resolvers.Mutation().CreateAccessKey(ctx, fc.Args["input"].(muster.CreateAccessKeyInput))
+		},
+		func(ctx context.Context, next graphql.Resolver) graphql.Resolver {
+			directive0 := next
+
+			directive1 := func(ctx context.Context) (any, error) {
+				requires, err := ec.unmarshalNAccess2githubᚗcomᚋmusterᚑcloudᚋmusterᚐAccess(ctx, "ADMIN")
+				if err != nil {
+					var zeroVal *CreateAccessKeyPayload
+					return zeroVal, err
+				}
+				if ec.Directives.Auth == nil {
+					var zeroVal *CreateAccessKeyPayload
+					return zeroVal, errors.New("directive auth is not implemented")
+				}
+				return ec.Directives.Auth(ctx, nil, directive0, requires)
+			}
+
+			next = directive1
+			return next
+		},
+		func(ctx context.Context, selections ast.SelectionSet, v *CreateAccessKeyPayload) graphql.Marshaler {
+			return ec.marshalOCreateAccessKeyPayload2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐCreateAccessKeyPayload(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Mutation_createAccessKey(ctx context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "Mutation",
+		Field:      field,
+		IsMethod:   true,
+		IsResolver: true,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_CreateAccessKeyPayload(ctx, field)
+		},
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			err = ec.Recover(ctx, r)
+			ec.Error(ctx, err)
+		}
+	}()
+	ctx = graphql.WithFieldContext(ctx, fc)
+	if fc.Args, err = ec.field_Mutation_createAccessKey_args(ctx, field.ArgumentMap(ec.Variables)); err != nil {
+		ec.Error(ctx, err)
+		return fc, err
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _Mutation_revokeAccessKey(ctx context.Context, field graphql.CollectedField) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Mutation_revokeAccessKey(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			fc := graphql.GetFieldContext(ctx)
+			return ec.Resolvers.Mutation().RevokeAccessKey(ctx, fc.Args["input"].(RevokeAccessKeyInput))
+		},
+		func(ctx context.Context, next graphql.Resolver) graphql.Resolver {
+			directive0 := next
+
+			directive1 := func(ctx context.Context) (any, error) {
+				requires, err := ec.unmarshalNAccess2githubᚗcomᚋmusterᚑcloudᚋmusterᚐAccess(ctx, "ADMIN")
+				if err != nil {
+					var zeroVal *RevokeAccessKeyPayload
+					return zeroVal, err
+				}
+				if ec.Directives.Auth == nil {
+					var zeroVal *RevokeAccessKeyPayload
+					return zeroVal, errors.New("directive auth is not implemented")
+				}
+				return ec.Directives.Auth(ctx, nil, directive0, requires)
+			}
+
+			next = directive1
+			return next
+		},
+		func(ctx context.Context, selections ast.SelectionSet, v *RevokeAccessKeyPayload) graphql.Marshaler {
+			return ec.marshalORevokeAccessKeyPayload2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐRevokeAccessKeyPayload(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Mutation_revokeAccessKey(ctx context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "Mutation",
+		Field:      field,
+		IsMethod:   true,
+		IsResolver: true,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_RevokeAccessKeyPayload(ctx, field)
+		},
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			err = ec.Recover(ctx, r)
+			ec.Error(ctx, err)
+		}
+	}()
+	ctx = graphql.WithFieldContext(ctx, fc)
+	if fc.Args, err = ec.field_Mutation_revokeAccessKey_args(ctx, field.ArgumentMap(ec.Variables)); err != nil {
+		ec.Error(ctx, err)
+		return fc, err
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _Mutation_rotateAccessKey(ctx context.Context, field graphql.CollectedField) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Mutation_rotateAccessKey(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			fc := graphql.GetFieldContext(ctx)
+			return ec.Resolvers.Mutation().RotateAccessKey(ctx, fc.Args["input"].(RotateAccessKeyInput))
+		},
+		func(ctx context.Context, next graphql.Resolver) graphql.Resolver {
+			directive0 := next
+
+			directive1 := func(ctx context.Context) (any, error) {
+				requires, err := ec.unmarshalNAccess2githubᚗcomᚋmusterᚑcloudᚋmusterᚐAccess(ctx, "ADMIN")
+				if err != nil {
+					var zeroVal *RotateAccessKeyPayload
+					return zeroVal, err
+				}
+				if ec.Directives.Auth == nil {
+					var zeroVal *RotateAccessKeyPayload
+					return zeroVal, errors.New("directive auth is not implemented")
+				}
+				return ec.Directives.Auth(ctx, nil, directive0, requires)
+			}
+
+			next = directive1
+			return next
+		},
+		func(ctx context.Context, selections ast.SelectionSet, v *RotateAccessKeyPayload) graphql.Marshaler {
+			return ec.marshalORotateAccessKeyPayload2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐRotateAccessKeyPayload(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Mutation_rotateAccessKey(ctx context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "Mutation",
+		Field:      field,
+		IsMethod:   true,
+		IsResolver: true,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_RotateAccessKeyPayload(ctx, field)
+		},
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			err = ec.Recover(ctx, r)
+			ec.Error(ctx, err)
+		}
+	}()
+	ctx = graphql.WithFieldContext(ctx, fc)
+	if fc.Args, err = ec.field_Mutation_rotateAccessKey_args(ctx, field.ArgumentMap(ec.Variables)); err != nil {
+		ec.Error(ctx, err)
+		return fc, err
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _Mutation_createJoinToken(ctx context.Context, field graphql.CollectedField) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Mutation_createJoinToken(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			fc := graphql.GetFieldContext(ctx)
+			return ec.Resolvers.Mutation().CreateJoinToken(ctx, fc.Args["input"].(muster.CreateJoinTokenInput))
+		},
+		func(ctx context.Context, next graphql.Resolver) graphql.Resolver {
+			directive0 := next
+
+			directive1 := func(ctx context.Context) (any, error) {
+				requires, err := ec.unmarshalNAccess2githubᚗcomᚋmusterᚑcloudᚋmusterᚐAccess(ctx, "ADMIN")
+				if err != nil {
+					var zeroVal *CreateJoinTokenPayload
+					return zeroVal, err
+				}
+				if ec.Directives.Auth == nil {
+					var zeroVal *CreateJoinTokenPayload
+					return zeroVal, errors.New("directive auth is not implemented")
+				}
+				return ec.Directives.Auth(ctx, nil, directive0, requires)
+			}
+
+			next = directive1
+			return next
+		},
+		func(ctx context.Context, selections ast.SelectionSet, v *CreateJoinTokenPayload) graphql.Marshaler {
+			return ec.marshalOCreateJoinTokenPayload2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐCreateJoinTokenPayload(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Mutation_createJoinToken(ctx context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "Mutation",
+		Field:      field,
+		IsMethod:   true,
+		IsResolver: true,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_CreateJoinTokenPayload(ctx, field)
+		},
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			err = ec.Recover(ctx, r)
+			ec.Error(ctx, err)
+		}
+	}()
+	ctx = graphql.WithFieldContext(ctx, fc)
+	if fc.Args, err = ec.field_Mutation_createJoinToken_args(ctx, field.ArgumentMap(ec.Variables)); err != nil {
+		ec.Error(ctx, err)
+		return fc, err
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _Mutation_revokeJoinToken(ctx context.Context, field graphql.CollectedField) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Mutation_revokeJoinToken(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			fc := graphql.GetFieldContext(ctx)
+			return ec.Resolvers.Mutation().RevokeJoinToken(ctx, fc.Args["input"].(RevokeJoinTokenInput))
+		},
+		func(ctx context.Context, next graphql.Resolver) graphql.Resolver {
+			directive0 := next
+
+			directive1 := func(ctx context.Context) (any, error) {
+				requires, err := ec.unmarshalNAccess2githubᚗcomᚋmusterᚑcloudᚋmusterᚐAccess(ctx, "ADMIN")
+				if err != nil {
+					var zeroVal *RevokeJoinTokenPayload
+					return zeroVal, err
+				}
+				if ec.Directives.Auth == nil {
+					var zeroVal *RevokeJoinTokenPayload
+					return zeroVal, errors.New("directive auth is not implemented")
+				}
+				return ec.Directives.Auth(ctx, nil, directive0, requires)
+			}
+
+			next = directive1
+			return next
+		},
+		func(ctx context.Context, selections ast.SelectionSet, v *RevokeJoinTokenPayload) graphql.Marshaler {
+			return ec.marshalORevokeJoinTokenPayload2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐRevokeJoinTokenPayload(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Mutation_revokeJoinToken(ctx context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "Mutation",
+		Field:      field,
+		IsMethod:   true,
+		IsResolver: true,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_RevokeJoinTokenPayload(ctx, field)
+		},
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			err = ec.Recover(ctx, r)
+			ec.Error(ctx, err)
+		}
+	}()
+	ctx = graphql.WithFieldContext(ctx, fc)
+	if fc.Args, err = ec.field_Mutation_revokeJoinToken_args(ctx, field.ArgumentMap(ec.Variables)); err != nil {
+		ec.Error(ctx, err)
+		return fc, err
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _Mutation_joinNode(ctx context.Context, field graphql.CollectedField) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Mutation_joinNode(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			fc := graphql.GetFieldContext(ctx)
+			return ec.Resolvers.Mutation().JoinNode(ctx, fc.Args["input"].(muster.JoinNodeInput))
+		},
+		func(ctx context.Context, next graphql.Resolver) graphql.Resolver {
+			directive0 := next
+
+			directive1 := func(ctx context.Context) (any, error) {
+				requires, err := ec.unmarshalNAccess2githubᚗcomᚋmusterᚑcloudᚋmusterᚐAccess(ctx, "JOIN_TOKEN")
+				if err != nil {
+					var zeroVal *muster.Joined
+					return zeroVal, err
+				}
+				if ec.Directives.Auth == nil {
+					var zeroVal *muster.Joined
+					return zeroVal, errors.New("directive auth is not implemented")
+				}
+				return ec.Directives.Auth(ctx, nil, directive0, requires)
+			}
+
+			next = directive1
+			return next
+		},
+		func(ctx context.Context, selections ast.SelectionSet, v *muster.Joined) graphql.Marshaler {
+			return ec.marshalOJoinNodePayload2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐJoined(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Mutation_joinNode(ctx context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "Mutation",
+		Field:      field,
+		IsMethod:   true,
+		IsResolver: true,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_JoinNodePayload(ctx, field)
+		},
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			err = ec.Recover(ctx, r)
+			ec.Error(ctx, err)
+		}
+	}()
+	ctx = graphql.WithFieldContext(ctx, fc)
+	if fc.Args, err = ec.field_Mutation_joinNode_args(ctx, field.ArgumentMap(ec.Variables)); err != nil {
+		ec.Error(ctx, err)
+		return fc, err
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _Mutation_renewCertificate(ctx context.Context, field graphql.CollectedField) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Mutation_renewCertificate(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			fc := graphql.GetFieldContext(ctx)
+			return ec.Resolvers.Mutation().RenewCertificate(ctx, fc.Args["input"].(RenewCertificateInput))
+		},
+		func(ctx context.Context, next graphql.Resolver) graphql.Resolver {
+			directive0 := next
+
+			directive1 := func(ctx context.Context) (any, error) {
+				requires, err := ec.unmarshalNAccess2githubᚗcomᚋmusterᚑcloudᚋmusterᚐAccess(ctx, "NODE")
+				if err != nil {
+					var zeroVal *muster.Certificates
+					return zeroVal, err
+				}
+				if ec.Directives.Auth == nil {
+					var zeroVal *muster.Certificates
+					return zeroVal, errors.New("directive auth is not implemented")
+				}
+				return ec.Directives.Auth(ctx, nil, directive0, requires)
+			}
+
+			next = directive1
+			return next
+		},
+		func(ctx context.Context, selections ast.SelectionSet, v *muster.Certificates) graphql.Marshaler {
+			return ec.marshalORenewCertificatePayload2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐCertificates(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Mutation_renewCertificate(ctx context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "Mutation",
+		Field:      field,
+		IsMethod:   true,
+		IsResolver: true,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_RenewCertificatePayload(ctx, field)
+		},
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			err = ec.Recover(ctx, r)
+			ec.Error(ctx, err)
+		}
+	}()
+	ctx = graphql.WithFieldContext(ctx, fc)
+	if fc.Args, err = ec.field_Mutation_renewCertificate_args(ctx, field.ArgumentMap(ec.Variables)); err != nil {
+		ec.Error(ctx, err)
+		return fc, err
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _Mutation_createSignIn(ctx context.Context, field graphql.CollectedField) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Mutation_createSignIn(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			fc := graphql.GetFieldContext(ctx)
+			return ec.Resolvers.Mutation().CreateSignIn(ctx, fc.Args["input"].(CreateSignInInput))
+		},
+		func(ctx context.Context, next graphql.Resolver) graphql.Resolver {
+			directive0 := next
+
+			directive1 := func(ctx context.Context) (any, error) {
+				requires, err := ec.unmarshalNAccess2githubᚗcomᚋmusterᚑcloudᚋmusterᚐAccess(ctx, "VIEWER")
+				if err != nil {
+					var zeroVal *CreateSignInPayload
+					return zeroVal, err
+				}
+				if ec.Directives.Auth == nil {
+					var zeroVal *CreateSignInPayload
+					return zeroVal, errors.New("directive auth is not implemented")
+				}
+				return ec.Directives.Auth(ctx, nil, directive0, requires)
+			}
+
+			next = directive1
+			return next
+		},
+		func(ctx context.Context, selections ast.SelectionSet, v *CreateSignInPayload) graphql.Marshaler {
+			return ec.marshalOCreateSignInPayload2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐCreateSignInPayload(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Mutation_createSignIn(ctx context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "Mutation",
+		Field:      field,
+		IsMethod:   true,
+		IsResolver: true,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_CreateSignInPayload(ctx, field)
+		},
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			err = ec.Recover(ctx, r)
+			ec.Error(ctx, err)
+		}
+	}()
+	ctx = graphql.WithFieldContext(ctx, fc)
+	if fc.Args, err = ec.field_Mutation_createSignIn_args(ctx, field.ArgumentMap(ec.Variables)); err != nil {
+		ec.Error(ctx, err)
+		return fc, err
+	}
+	return fc, nil
+}
+
 func (ec *executionContext) _Mutation_adoptInstance(ctx context.Context, field graphql.CollectedField) (ret graphql.Marshaler) {
 	return graphql.ResolveField(
 		ctx,
@@ -12055,7 +15628,7 @@ func (ec *executionContext) _Mutation_adoptInstance(ctx context.Context, field g
 			directive0 := next
 
 			directive1 := func(ctx context.Context) (any, error) {
-				requires, err := ec.unmarshalNRole2githubᚗcomᚋmusterᚑcloudᚋmusterᚐRole(ctx, "OPERATOR")
+				requires, err := ec.unmarshalNAccess2githubᚗcomᚋmusterᚑcloudᚋmusterᚐAccess(ctx, "OPERATOR")
 				if err != nil {
 					var zeroVal *AdoptInstancePayload
 					return zeroVal, err
@@ -12117,7 +15690,7 @@ func (ec *executionContext) _Mutation_terminateInstance(ctx context.Context, fie
 			directive0 := next
 
 			directive1 := func(ctx context.Context) (any, error) {
-				requires, err := ec.unmarshalNRole2githubᚗcomᚋmusterᚑcloudᚋmusterᚐRole(ctx, "OPERATOR")
+				requires, err := ec.unmarshalNAccess2githubᚗcomᚋmusterᚑcloudᚋmusterᚐAccess(ctx, "OPERATOR")
 				if err != nil {
 					var zeroVal *TerminateInstancePayload
 					return zeroVal, err
@@ -13133,6 +16706,52 @@ func (ec *executionContext) fieldContext_NodeChange_actor(_ context.Context, fie
 	return graphql.NewScalarFieldContext("NodeChange", field, false, false, "String")
 }
 
+func (ec *executionContext) _NodeChange_actorKey(ctx context.Context, field graphql.CollectedField, obj *muster.Event) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_NodeChange_actorKey(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.ActorKey, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v muster.KeyID) graphql.Marshaler {
+			return ec.marshalNID2githubᚗcomᚋmusterᚑcloudᚋmusterᚐKeyID(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_NodeChange_actorKey(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("NodeChange", field, false, false, "ID")
+}
+
+func (ec *executionContext) _NodeChange_actorAddr(ctx context.Context, field graphql.CollectedField, obj *muster.Event) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_NodeChange_actorAddr(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.ActorAddr, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_NodeChange_actorAddr(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("NodeChange", field, false, false, "String")
+}
+
 func (ec *executionContext) _NodeChange_previousStatus(ctx context.Context, field graphql.CollectedField, obj *muster.Event) (ret graphql.Marshaler) {
 	return graphql.ResolveField(
 		ctx,
@@ -13654,7 +17273,7 @@ func (ec *executionContext) _Query_node(ctx context.Context, field graphql.Colle
 			directive0 := next
 
 			directive1 := func(ctx context.Context) (any, error) {
-				requires, err := ec.unmarshalNRole2githubᚗcomᚋmusterᚑcloudᚋmusterᚐRole(ctx, "VIEWER")
+				requires, err := ec.unmarshalNAccess2githubᚗcomᚋmusterᚑcloudᚋmusterᚐAccess(ctx, "VIEWER")
 				if err != nil {
 					var zeroVal *muster.Node
 					return zeroVal, err
@@ -13716,7 +17335,7 @@ func (ec *executionContext) _Query_nodes(ctx context.Context, field graphql.Coll
 			directive0 := next
 
 			directive1 := func(ctx context.Context) (any, error) {
-				requires, err := ec.unmarshalNRole2githubᚗcomᚋmusterᚑcloudᚋmusterᚐRole(ctx, "VIEWER")
+				requires, err := ec.unmarshalNAccess2githubᚗcomᚋmusterᚑcloudᚋmusterᚐAccess(ctx, "VIEWER")
 				if err != nil {
 					var zeroVal *muster.NodeConnection
 					return zeroVal, err
@@ -13778,7 +17397,7 @@ func (ec *executionContext) _Query_instance(ctx context.Context, field graphql.C
 			directive0 := next
 
 			directive1 := func(ctx context.Context) (any, error) {
-				requires, err := ec.unmarshalNRole2githubᚗcomᚋmusterᚑcloudᚋmusterᚐRole(ctx, "VIEWER")
+				requires, err := ec.unmarshalNAccess2githubᚗcomᚋmusterᚑcloudᚋmusterᚐAccess(ctx, "VIEWER")
 				if err != nil {
 					var zeroVal *muster.Instance
 					return zeroVal, err
@@ -13840,7 +17459,7 @@ func (ec *executionContext) _Query_instances(ctx context.Context, field graphql.
 			directive0 := next
 
 			directive1 := func(ctx context.Context) (any, error) {
-				requires, err := ec.unmarshalNRole2githubᚗcomᚋmusterᚑcloudᚋmusterᚐRole(ctx, "VIEWER")
+				requires, err := ec.unmarshalNAccess2githubᚗcomᚋmusterᚑcloudᚋmusterᚐAccess(ctx, "VIEWER")
 				if err != nil {
 					var zeroVal *muster.InstanceConnection
 					return zeroVal, err
@@ -13901,7 +17520,7 @@ func (ec *executionContext) _Query_instanceTypes(ctx context.Context, field grap
 			directive0 := next
 
 			directive1 := func(ctx context.Context) (any, error) {
-				requires, err := ec.unmarshalNRole2githubᚗcomᚋmusterᚑcloudᚋmusterᚐRole(ctx, "VIEWER")
+				requires, err := ec.unmarshalNAccess2githubᚗcomᚋmusterᚑcloudᚋmusterᚐAccess(ctx, "VIEWER")
 				if err != nil {
 					var zeroVal []*muster.InstanceTypeInfo
 					return zeroVal, err
@@ -13951,7 +17570,7 @@ func (ec *executionContext) _Query_clusterHealth(ctx context.Context, field grap
 			directive0 := next
 
 			directive1 := func(ctx context.Context) (any, error) {
-				requires, err := ec.unmarshalNRole2githubᚗcomᚋmusterᚑcloudᚋmusterᚐRole(ctx, "VIEWER")
+				requires, err := ec.unmarshalNAccess2githubᚗcomᚋmusterᚑcloudᚋmusterᚐAccess(ctx, "VIEWER")
 				if err != nil {
 					var zeroVal *muster.ClusterHealth
 					return zeroVal, err
@@ -14002,7 +17621,7 @@ func (ec *executionContext) _Query_image(ctx context.Context, field graphql.Coll
 			directive0 := next
 
 			directive1 := func(ctx context.Context) (any, error) {
-				requires, err := ec.unmarshalNRole2githubᚗcomᚋmusterᚑcloudᚋmusterᚐRole(ctx, "VIEWER")
+				requires, err := ec.unmarshalNAccess2githubᚗcomᚋmusterᚑcloudᚋmusterᚐAccess(ctx, "VIEWER")
 				if err != nil {
 					var zeroVal *muster.Image
 					return zeroVal, err
@@ -14064,7 +17683,7 @@ func (ec *executionContext) _Query_images(ctx context.Context, field graphql.Col
 			directive0 := next
 
 			directive1 := func(ctx context.Context) (any, error) {
-				requires, err := ec.unmarshalNRole2githubᚗcomᚋmusterᚑcloudᚋmusterᚐRole(ctx, "VIEWER")
+				requires, err := ec.unmarshalNAccess2githubᚗcomᚋmusterᚑcloudᚋmusterᚐAccess(ctx, "VIEWER")
 				if err != nil {
 					var zeroVal *muster.ImageConnection
 					return zeroVal, err
@@ -14126,7 +17745,7 @@ func (ec *executionContext) _Query_volumes(ctx context.Context, field graphql.Co
 			directive0 := next
 
 			directive1 := func(ctx context.Context) (any, error) {
-				requires, err := ec.unmarshalNRole2githubᚗcomᚋmusterᚑcloudᚋmusterᚐRole(ctx, "VIEWER")
+				requires, err := ec.unmarshalNAccess2githubᚗcomᚋmusterᚑcloudᚋmusterᚐAccess(ctx, "VIEWER")
 				if err != nil {
 					var zeroVal *muster.VolumeConnection
 					return zeroVal, err
@@ -14188,7 +17807,7 @@ func (ec *executionContext) _Query_changes(ctx context.Context, field graphql.Co
 			directive0 := next
 
 			directive1 := func(ctx context.Context) (any, error) {
-				requires, err := ec.unmarshalNRole2githubᚗcomᚋmusterᚑcloudᚋmusterᚐRole(ctx, "VIEWER")
+				requires, err := ec.unmarshalNAccess2githubᚗcomᚋmusterᚑcloudᚋmusterᚐAccess(ctx, "VIEWER")
 				if err != nil {
 					var zeroVal *muster.ChangeConnection
 					return zeroVal, err
@@ -14249,7 +17868,7 @@ func (ec *executionContext) _Query_serverInfo(ctx context.Context, field graphql
 			directive0 := next
 
 			directive1 := func(ctx context.Context) (any, error) {
-				requires, err := ec.unmarshalNRole2githubᚗcomᚋmusterᚑcloudᚋmusterᚐRole(ctx, "VIEWER")
+				requires, err := ec.unmarshalNAccess2githubᚗcomᚋmusterᚑcloudᚋmusterᚐAccess(ctx, "VIEWER")
 				if err != nil {
 					var zeroVal *muster.ServerInfo
 					return zeroVal, err
@@ -14284,6 +17903,230 @@ func (ec *executionContext) fieldContext_Query_serverInfo(_ context.Context, fie
 	return fc, nil
 }
 
+func (ec *executionContext) _Query_whoami(ctx context.Context, field graphql.CollectedField) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Query_whoami(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return ec.Resolvers.Query().Whoami(ctx)
+		},
+		func(ctx context.Context, next graphql.Resolver) graphql.Resolver {
+			directive0 := next
+
+			directive1 := func(ctx context.Context) (any, error) {
+				requires, err := ec.unmarshalNAccess2githubᚗcomᚋmusterᚑcloudᚋmusterᚐAccess(ctx, "ANY_KEY")
+				if err != nil {
+					var zeroVal *muster.AccessKey
+					return zeroVal, err
+				}
+				if ec.Directives.Auth == nil {
+					var zeroVal *muster.AccessKey
+					return zeroVal, errors.New("directive auth is not implemented")
+				}
+				return ec.Directives.Auth(ctx, nil, directive0, requires)
+			}
+
+			next = directive1
+			return next
+		},
+		func(ctx context.Context, selections ast.SelectionSet, v *muster.AccessKey) graphql.Marshaler {
+			return ec.marshalOAccessKey2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐAccessKey(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Query_whoami(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "Query",
+		Field:      field,
+		IsMethod:   true,
+		IsResolver: true,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_AccessKey(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _Query_accessKeys(ctx context.Context, field graphql.CollectedField) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Query_accessKeys(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			fc := graphql.GetFieldContext(ctx)
+			return ec.Resolvers.Query().AccessKeys(ctx, fc.Args["first"].(*int), fc.Args["after"].(*string))
+		},
+		func(ctx context.Context, next graphql.Resolver) graphql.Resolver {
+			directive0 := next
+
+			directive1 := func(ctx context.Context) (any, error) {
+				requires, err := ec.unmarshalNAccess2githubᚗcomᚋmusterᚑcloudᚋmusterᚐAccess(ctx, "ADMIN")
+				if err != nil {
+					var zeroVal *muster.AccessKeyConnection
+					return zeroVal, err
+				}
+				if ec.Directives.Auth == nil {
+					var zeroVal *muster.AccessKeyConnection
+					return zeroVal, errors.New("directive auth is not implemented")
+				}
+				return ec.Directives.Auth(ctx, nil, directive0, requires)
+			}
+
+			next = directive1
+			return next
+		},
+		func(ctx context.Context, selections ast.SelectionSet, v *muster.AccessKeyConnection) graphql.Marshaler {
+			return ec.marshalOAccessKeyConnection2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐAccessKeyConnection(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Query_accessKeys(ctx context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "Query",
+		Field:      field,
+		IsMethod:   true,
+		IsResolver: true,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_AccessKeyConnection(ctx, field)
+		},
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			err = ec.Recover(ctx, r)
+			ec.Error(ctx, err)
+		}
+	}()
+	ctx = graphql.WithFieldContext(ctx, fc)
+	if fc.Args, err = ec.field_Query_accessKeys_args(ctx, field.ArgumentMap(ec.Variables)); err != nil {
+		ec.Error(ctx, err)
+		return fc, err
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _Query_joinTokens(ctx context.Context, field graphql.CollectedField) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Query_joinTokens(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return ec.Resolvers.Query().JoinTokens(ctx)
+		},
+		func(ctx context.Context, next graphql.Resolver) graphql.Resolver {
+			directive0 := next
+
+			directive1 := func(ctx context.Context) (any, error) {
+				requires, err := ec.unmarshalNAccess2githubᚗcomᚋmusterᚑcloudᚋmusterᚐAccess(ctx, "ADMIN")
+				if err != nil {
+					var zeroVal []*muster.JoinToken
+					return zeroVal, err
+				}
+				if ec.Directives.Auth == nil {
+					var zeroVal []*muster.JoinToken
+					return zeroVal, errors.New("directive auth is not implemented")
+				}
+				return ec.Directives.Auth(ctx, nil, directive0, requires)
+			}
+
+			next = directive1
+			return next
+		},
+		func(ctx context.Context, selections ast.SelectionSet, v []*muster.JoinToken) graphql.Marshaler {
+			return ec.marshalOJoinToken2ᚕᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐJoinTokenᚄ(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Query_joinTokens(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "Query",
+		Field:      field,
+		IsMethod:   true,
+		IsResolver: true,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_JoinToken(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _Query_auditLog(ctx context.Context, field graphql.CollectedField) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Query_auditLog(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			fc := graphql.GetFieldContext(ctx)
+			return ec.Resolvers.Query().AuditLog(ctx, fc.Args["filter"].(*muster.AuditFilter), fc.Args["first"].(*int), fc.Args["after"].(*string))
+		},
+		func(ctx context.Context, next graphql.Resolver) graphql.Resolver {
+			directive0 := next
+
+			directive1 := func(ctx context.Context) (any, error) {
+				requires, err := ec.unmarshalNAccess2githubᚗcomᚋmusterᚑcloudᚋmusterᚐAccess(ctx, "ADMIN")
+				if err != nil {
+					var zeroVal *muster.AuditConnection
+					return zeroVal, err
+				}
+				if ec.Directives.Auth == nil {
+					var zeroVal *muster.AuditConnection
+					return zeroVal, errors.New("directive auth is not implemented")
+				}
+				return ec.Directives.Auth(ctx, nil, directive0, requires)
+			}
+
+			next = directive1
+			return next
+		},
+		func(ctx context.Context, selections ast.SelectionSet, v *muster.AuditConnection) graphql.Marshaler {
+			return ec.marshalOAuditConnection2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐAuditConnection(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Query_auditLog(ctx context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "Query",
+		Field:      field,
+		IsMethod:   true,
+		IsResolver: true,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_AuditConnection(ctx, field)
+		},
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			err = ec.Recover(ctx, r)
+			ec.Error(ctx, err)
+		}
+	}()
+	ctx = graphql.WithFieldContext(ctx, fc)
+	if fc.Args, err = ec.field_Query_auditLog_args(ctx, field.ArgumentMap(ec.Variables)); err != nil {
+		ec.Error(ctx, err)
+		return fc, err
+	}
+	return fc, nil
+}
+
 func (ec *executionContext) _Query_assignments(ctx context.Context, field graphql.CollectedField) (ret graphql.Marshaler) {
 	return graphql.ResolveField(
 		ctx,
@@ -14300,7 +18143,7 @@ func (ec *executionContext) _Query_assignments(ctx context.Context, field graphq
 			directive0 := next
 
 			directive1 := func(ctx context.Context) (any, error) {
-				requires, err := ec.unmarshalNRole2githubᚗcomᚋmusterᚑcloudᚋmusterᚐRole(ctx, "AGENT")
+				requires, err := ec.unmarshalNAccess2githubᚗcomᚋmusterᚑcloudᚋmusterᚐAccess(ctx, "NODE")
 				if err != nil {
 					var zeroVal *muster.Assignments
 					return zeroVal, err
@@ -14362,7 +18205,7 @@ func (ec *executionContext) _Query_peers(ctx context.Context, field graphql.Coll
 			directive0 := next
 
 			directive1 := func(ctx context.Context) (any, error) {
-				requires, err := ec.unmarshalNRole2githubᚗcomᚋmusterᚑcloudᚋmusterᚐRole(ctx, "AGENT")
+				requires, err := ec.unmarshalNAccess2githubᚗcomᚋmusterᚑcloudᚋmusterᚐAccess(ctx, "NODE")
 				if err != nil {
 					var zeroVal *muster.Peers
 					return zeroVal, err
@@ -14837,6 +18680,52 @@ func (ec *executionContext) fieldContext_RemoveVolumePayload_revision(_ context.
 	return graphql.NewScalarFieldContext("RemoveVolumePayload", field, false, false, "Int64")
 }
 
+func (ec *executionContext) _RenewCertificatePayload_certificate(ctx context.Context, field graphql.CollectedField, obj *muster.Certificates) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_RenewCertificatePayload_certificate(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Certificate, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_RenewCertificatePayload_certificate(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("RenewCertificatePayload", field, false, false, "String")
+}
+
+func (ec *executionContext) _RenewCertificatePayload_ca(ctx context.Context, field graphql.CollectedField, obj *muster.Certificates) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_RenewCertificatePayload_ca(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.CA, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_RenewCertificatePayload_ca(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("RenewCertificatePayload", field, false, false, "String")
+}
+
 func (ec *executionContext) _ReportInstancesPayload_remove(ctx context.Context, field graphql.CollectedField, obj *ReportInstancesPayload) (ret graphql.Marshaler) {
 	return graphql.ResolveField(
 		ctx,
@@ -14936,6 +18825,194 @@ func (ec *executionContext) _RestartInstancePayload_revision(ctx context.Context
 }
 func (ec *executionContext) fieldContext_RestartInstancePayload_revision(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
 	return graphql.NewScalarFieldContext("RestartInstancePayload", field, false, false, "Int64")
+}
+
+func (ec *executionContext) _RevokeAccessKeyPayload_accessKey(ctx context.Context, field graphql.CollectedField, obj *RevokeAccessKeyPayload) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_RevokeAccessKeyPayload_accessKey(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.AccessKey, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *muster.AccessKey) graphql.Marshaler {
+			return ec.marshalOAccessKey2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐAccessKey(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_RevokeAccessKeyPayload_accessKey(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "RevokeAccessKeyPayload",
+		Field:      field,
+		IsMethod:   false,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_AccessKey(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _RevokeAccessKeyPayload_revision(ctx context.Context, field graphql.CollectedField, obj *RevokeAccessKeyPayload) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_RevokeAccessKeyPayload_revision(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Revision, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v int64) graphql.Marshaler {
+			return ec.marshalNInt642int64(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_RevokeAccessKeyPayload_revision(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("RevokeAccessKeyPayload", field, false, false, "Int64")
+}
+
+func (ec *executionContext) _RevokeJoinTokenPayload_joinToken(ctx context.Context, field graphql.CollectedField, obj *RevokeJoinTokenPayload) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_RevokeJoinTokenPayload_joinToken(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.JoinToken, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *muster.JoinToken) graphql.Marshaler {
+			return ec.marshalOJoinToken2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐJoinToken(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_RevokeJoinTokenPayload_joinToken(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "RevokeJoinTokenPayload",
+		Field:      field,
+		IsMethod:   false,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_JoinToken(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _RevokeJoinTokenPayload_revision(ctx context.Context, field graphql.CollectedField, obj *RevokeJoinTokenPayload) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_RevokeJoinTokenPayload_revision(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Revision, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v int64) graphql.Marshaler {
+			return ec.marshalNInt642int64(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_RevokeJoinTokenPayload_revision(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("RevokeJoinTokenPayload", field, false, false, "Int64")
+}
+
+func (ec *executionContext) _RotateAccessKeyPayload_accessKey(ctx context.Context, field graphql.CollectedField, obj *RotateAccessKeyPayload) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_RotateAccessKeyPayload_accessKey(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.AccessKey, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *muster.AccessKey) graphql.Marshaler {
+			return ec.marshalOAccessKey2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐAccessKey(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_RotateAccessKeyPayload_accessKey(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "RotateAccessKeyPayload",
+		Field:      field,
+		IsMethod:   false,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_AccessKey(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _RotateAccessKeyPayload_text(ctx context.Context, field graphql.CollectedField, obj *RotateAccessKeyPayload) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_RotateAccessKeyPayload_text(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Text, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_RotateAccessKeyPayload_text(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("RotateAccessKeyPayload", field, false, false, "String")
+}
+
+func (ec *executionContext) _RotateAccessKeyPayload_revision(ctx context.Context, field graphql.CollectedField, obj *RotateAccessKeyPayload) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_RotateAccessKeyPayload_revision(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Revision, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v int64) graphql.Marshaler {
+			return ec.marshalNInt642int64(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_RotateAccessKeyPayload_revision(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("RotateAccessKeyPayload", field, false, false, "Int64")
 }
 
 func (ec *executionContext) _ServerInfo_version(ctx context.Context, field graphql.CollectedField, obj *muster.ServerInfo) (ret graphql.Marshaler) {
@@ -15363,7 +19440,7 @@ func (ec *executionContext) _Subscription_healthChanges(ctx context.Context, fie
 			directive0 := next
 
 			directive1 := func(ctx context.Context) (any, error) {
-				requires, err := ec.unmarshalNRole2githubᚗcomᚋmusterᚑcloudᚋmusterᚐRole(ctx, "VIEWER")
+				requires, err := ec.unmarshalNAccess2githubᚗcomᚋmusterᚑcloudᚋmusterᚐAccess(ctx, "VIEWER")
 				if err != nil {
 					var zeroVal *muster.Event
 					return zeroVal, err
@@ -15425,7 +19502,7 @@ func (ec *executionContext) _Subscription_nodeChanges(ctx context.Context, field
 			directive0 := next
 
 			directive1 := func(ctx context.Context) (any, error) {
-				requires, err := ec.unmarshalNRole2githubᚗcomᚋmusterᚑcloudᚋmusterᚐRole(ctx, "VIEWER")
+				requires, err := ec.unmarshalNAccess2githubᚗcomᚋmusterᚑcloudᚋmusterᚐAccess(ctx, "VIEWER")
 				if err != nil {
 					var zeroVal *muster.Event
 					return zeroVal, err
@@ -15487,7 +19564,7 @@ func (ec *executionContext) _Subscription_instanceChanges(ctx context.Context, f
 			directive0 := next
 
 			directive1 := func(ctx context.Context) (any, error) {
-				requires, err := ec.unmarshalNRole2githubᚗcomᚋmusterᚑcloudᚋmusterᚐRole(ctx, "VIEWER")
+				requires, err := ec.unmarshalNAccess2githubᚗcomᚋmusterᚑcloudᚋmusterᚐAccess(ctx, "VIEWER")
 				if err != nil {
 					var zeroVal *muster.Event
 					return zeroVal, err
@@ -15549,7 +19626,7 @@ func (ec *executionContext) _Subscription_instanceLogs(ctx context.Context, fiel
 			directive0 := next
 
 			directive1 := func(ctx context.Context) (any, error) {
-				requires, err := ec.unmarshalNRole2githubᚗcomᚋmusterᚑcloudᚋmusterᚐRole(ctx, "VIEWER")
+				requires, err := ec.unmarshalNAccess2githubᚗcomᚋmusterᚑcloudᚋmusterᚐAccess(ctx, "VIEWER")
 				if err != nil {
 					var zeroVal *muster.LogPiece
 					return zeroVal, err
@@ -15611,7 +19688,7 @@ func (ec *executionContext) _Subscription_agentRequests(ctx context.Context, fie
 			directive0 := next
 
 			directive1 := func(ctx context.Context) (any, error) {
-				requires, err := ec.unmarshalNRole2githubᚗcomᚋmusterᚑcloudᚋmusterᚐRole(ctx, "AGENT")
+				requires, err := ec.unmarshalNAccess2githubᚗcomᚋmusterᚑcloudᚋmusterᚐAccess(ctx, "NODE")
 				if err != nil {
 					var zeroVal *muster.AgentRequest
 					return zeroVal, err
@@ -15710,6 +19787,98 @@ func (ec *executionContext) _TerminateInstancePayload_revision(ctx context.Conte
 }
 func (ec *executionContext) fieldContext_TerminateInstancePayload_revision(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
 	return graphql.NewScalarFieldContext("TerminateInstancePayload", field, false, false, "Int64")
+}
+
+func (ec *executionContext) _TokenUse_nodeId(ctx context.Context, field graphql.CollectedField, obj *muster.TokenUse) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_TokenUse_nodeId(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.NodeID, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v muster.NodeID) graphql.Marshaler {
+			return ec.marshalNID2githubᚗcomᚋmusterᚑcloudᚋmusterᚐNodeID(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_TokenUse_nodeId(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("TokenUse", field, false, false, "ID")
+}
+
+func (ec *executionContext) _TokenUse_key(ctx context.Context, field graphql.CollectedField, obj *muster.TokenUse) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_TokenUse_key(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Key, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v muster.KeyID) graphql.Marshaler {
+			return ec.marshalNID2githubᚗcomᚋmusterᚑcloudᚋmusterᚐKeyID(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_TokenUse_key(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("TokenUse", field, false, false, "ID")
+}
+
+func (ec *executionContext) _TokenUse_at(ctx context.Context, field graphql.CollectedField, obj *muster.TokenUse) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_TokenUse_at(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.At, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v time.Time) graphql.Marshaler {
+			return ec.marshalNTime2timeᚐTime(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_TokenUse_at(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("TokenUse", field, false, false, "Time")
+}
+
+func (ec *executionContext) _TokenUse_addr(ctx context.Context, field graphql.CollectedField, obj *muster.TokenUse) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_TokenUse_addr(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Addr, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_TokenUse_addr(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("TokenUse", field, false, false, "String")
 }
 
 func (ec *executionContext) _UncordonNodePayload_node(ctx context.Context, field graphql.CollectedField, obj *UncordonNodePayload) (ret graphql.Marshaler) {
@@ -17475,6 +21644,76 @@ func UnmarshalAnswerAgentRequestInput(ctx context.Context, raw any) (muster.Agen
 	return out, err
 }
 
+func (ec *executionContext) unmarshalInputAuditFilter(ctx context.Context, obj any) (muster.AuditFilter, error) {
+	var it muster.AuditFilter
+	if obj == nil {
+		return it, nil
+	}
+
+	asMap := map[string]any{}
+	for k, v := range obj.(map[string]any) {
+		asMap[k] = v
+	}
+
+	fieldsInOrder := [...]string{"key", "action", "target", "refused", "since"}
+	for _, k := range fieldsInOrder {
+		v, ok := asMap[k]
+		if !ok {
+			continue
+		}
+		switch k {
+		case "key":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("key"))
+			data, err := ec.unmarshalOID2ᚖstring(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Key = data
+		case "action":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("action"))
+			data, err := ec.unmarshalOString2ᚖstring(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Action = data
+		case "target":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("target"))
+			data, err := ec.unmarshalOString2ᚖstring(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Target = data
+		case "refused":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("refused"))
+			data, err := ec.unmarshalOBoolean2ᚖbool(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Refused = data
+		case "since":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("since"))
+			data, err := ec.unmarshalOTime2ᚖtimeᚐTime(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Since = data
+		}
+	}
+	return it, nil
+}
+
+// UnmarshalAuditFilter unmarshals raw into the AuditFilter input type, using the
+// unmarshaler bound to ctx's request. Call it from a resolver to decode an input
+// object that was not passed as a field argument.
+//
+// ctx must come from a gqlgen request; outside one there is no unmarshaler to use
+// and the returned error says so.
+func UnmarshalAuditFilter(ctx context.Context, raw any) (muster.AuditFilter, error) {
+	var out muster.AuditFilter
+	err := graphql.UnmarshalNamedInputFromContext(ctx, "AuditFilter", raw, &out)
+	return out, err
+}
+
 func (ec *executionContext) unmarshalInputCordonNodeInput(ctx context.Context, obj any) (CordonNodeInput, error) {
 	var it CordonNodeInput
 	if obj == nil {
@@ -17525,6 +21764,192 @@ func (ec *executionContext) unmarshalInputCordonNodeInput(ctx context.Context, o
 func UnmarshalCordonNodeInput(ctx context.Context, raw any) (CordonNodeInput, error) {
 	var out CordonNodeInput
 	err := graphql.UnmarshalNamedInputFromContext(ctx, "CordonNodeInput", raw, &out)
+	return out, err
+}
+
+func (ec *executionContext) unmarshalInputCreateAccessKeyInput(ctx context.Context, obj any) (muster.CreateAccessKeyInput, error) {
+	var it muster.CreateAccessKeyInput
+	if obj == nil {
+		return it, nil
+	}
+
+	asMap := map[string]any{}
+	for k, v := range obj.(map[string]any) {
+		asMap[k] = v
+	}
+
+	fieldsInOrder := [...]string{"name", "role", "scope", "expiresAt", "requestId"}
+	for _, k := range fieldsInOrder {
+		v, ok := asMap[k]
+		if !ok {
+			continue
+		}
+		switch k {
+		case "name":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("name"))
+			data, err := ec.unmarshalNString2string(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Name = data
+		case "role":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("role"))
+			data, err := ec.unmarshalNRole2githubᚗcomᚋmusterᚑcloudᚋmusterᚐRole(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Role = data
+		case "scope":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("scope"))
+			data, err := ec.unmarshalOKeyScopeInput2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐKeyScope(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Scope = data
+		case "expiresAt":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("expiresAt"))
+			data, err := ec.unmarshalOTime2ᚖtimeᚐTime(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.ExpiresAt = data
+		case "requestId":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("requestId"))
+			data, err := ec.unmarshalOString2string(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.RequestID = data
+		}
+	}
+	return it, nil
+}
+
+// UnmarshalCreateAccessKeyInput unmarshals raw into the CreateAccessKeyInput input type, using the
+// unmarshaler bound to ctx's request. Call it from a resolver to decode an input
+// object that was not passed as a field argument.
+//
+// ctx must come from a gqlgen request; outside one there is no unmarshaler to use
+// and the returned error says so.
+func UnmarshalCreateAccessKeyInput(ctx context.Context, raw any) (muster.CreateAccessKeyInput, error) {
+	var out muster.CreateAccessKeyInput
+	err := graphql.UnmarshalNamedInputFromContext(ctx, "CreateAccessKeyInput", raw, &out)
+	return out, err
+}
+
+func (ec *executionContext) unmarshalInputCreateJoinTokenInput(ctx context.Context, obj any) (muster.CreateJoinTokenInput, error) {
+	var it muster.CreateJoinTokenInput
+	if obj == nil {
+		return it, nil
+	}
+
+	asMap := map[string]any{}
+	for k, v := range obj.(map[string]any) {
+		asMap[k] = v
+	}
+
+	if _, present := asMap["ttl"]; !present {
+		asMap["ttl"] = "1h"
+	}
+	if _, present := asMap["uses"]; !present {
+		asMap["uses"] = 1
+	}
+
+	fieldsInOrder := [...]string{"ttl", "uses", "role", "labels"}
+	for _, k := range fieldsInOrder {
+		v, ok := asMap[k]
+		if !ok {
+			continue
+		}
+		switch k {
+		case "ttl":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("ttl"))
+			data, err := ec.unmarshalODuration2ᚖtimeᚐDuration(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.TTL = data
+		case "uses":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("uses"))
+			data, err := ec.unmarshalOInt2ᚖint(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Uses = data
+		case "role":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("role"))
+			data, err := ec.unmarshalONodeRole2githubᚗcomᚋmusterᚑcloudᚋmusterᚐNodeRole(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Role = data
+		case "labels":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("labels"))
+			data, err := ec.unmarshalOMap2githubᚗcomᚋmusterᚑcloudᚋmusterᚐMap(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Labels = data
+		}
+	}
+	return it, nil
+}
+
+// UnmarshalCreateJoinTokenInput unmarshals raw into the CreateJoinTokenInput input type, using the
+// unmarshaler bound to ctx's request. Call it from a resolver to decode an input
+// object that was not passed as a field argument.
+//
+// ctx must come from a gqlgen request; outside one there is no unmarshaler to use
+// and the returned error says so.
+func UnmarshalCreateJoinTokenInput(ctx context.Context, raw any) (muster.CreateJoinTokenInput, error) {
+	var out muster.CreateJoinTokenInput
+	err := graphql.UnmarshalNamedInputFromContext(ctx, "CreateJoinTokenInput", raw, &out)
+	return out, err
+}
+
+func (ec *executionContext) unmarshalInputCreateSignInInput(ctx context.Context, obj any) (CreateSignInInput, error) {
+	var it CreateSignInInput
+	if obj == nil {
+		return it, nil
+	}
+
+	asMap := map[string]any{}
+	for k, v := range obj.(map[string]any) {
+		asMap[k] = v
+	}
+
+	if _, present := asMap["ttl"]; !present {
+		asMap["ttl"] = "10m"
+	}
+
+	fieldsInOrder := [...]string{"ttl"}
+	for _, k := range fieldsInOrder {
+		v, ok := asMap[k]
+		if !ok {
+			continue
+		}
+		switch k {
+		case "ttl":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("ttl"))
+			data, err := ec.unmarshalODuration2ᚖtimeᚐDuration(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.TTL = data
+		}
+	}
+	return it, nil
+}
+
+// UnmarshalCreateSignInInput unmarshals raw into the CreateSignInInput input type, using the
+// unmarshaler bound to ctx's request. Call it from a resolver to decode an input
+// object that was not passed as a field argument.
+//
+// ctx must come from a gqlgen request; outside one there is no unmarshaler to use
+// and the returned error says so.
+func UnmarshalCreateSignInInput(ctx context.Context, raw any) (CreateSignInInput, error) {
+	var out CreateSignInInput
+	err := graphql.UnmarshalNamedInputFromContext(ctx, "CreateSignInInput", raw, &out)
 	return out, err
 }
 
@@ -17978,6 +22403,111 @@ func (ec *executionContext) unmarshalInputInstanceReportInput(ctx context.Contex
 func UnmarshalInstanceReportInput(ctx context.Context, raw any) (muster.InstanceReportInput, error) {
 	var out muster.InstanceReportInput
 	err := graphql.UnmarshalNamedInputFromContext(ctx, "InstanceReportInput", raw, &out)
+	return out, err
+}
+
+func (ec *executionContext) unmarshalInputJoinNodeInput(ctx context.Context, obj any) (muster.JoinNodeInput, error) {
+	var it muster.JoinNodeInput
+	if obj == nil {
+		return it, nil
+	}
+
+	asMap := map[string]any{}
+	for k, v := range obj.(map[string]any) {
+		asMap[k] = v
+	}
+
+	fieldsInOrder := [...]string{"nodeId", "csr"}
+	for _, k := range fieldsInOrder {
+		v, ok := asMap[k]
+		if !ok {
+			continue
+		}
+		switch k {
+		case "nodeId":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("nodeId"))
+			data, err := ec.unmarshalNID2githubᚗcomᚋmusterᚑcloudᚋmusterᚐNodeID(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.NodeID = data
+		case "csr":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("csr"))
+			data, err := ec.unmarshalNString2string(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.CSR = data
+		}
+	}
+	return it, nil
+}
+
+// UnmarshalJoinNodeInput unmarshals raw into the JoinNodeInput input type, using the
+// unmarshaler bound to ctx's request. Call it from a resolver to decode an input
+// object that was not passed as a field argument.
+//
+// ctx must come from a gqlgen request; outside one there is no unmarshaler to use
+// and the returned error says so.
+func UnmarshalJoinNodeInput(ctx context.Context, raw any) (muster.JoinNodeInput, error) {
+	var out muster.JoinNodeInput
+	err := graphql.UnmarshalNamedInputFromContext(ctx, "JoinNodeInput", raw, &out)
+	return out, err
+}
+
+func (ec *executionContext) unmarshalInputKeyScopeInput(ctx context.Context, obj any) (muster.KeyScope, error) {
+	var it muster.KeyScope
+	if obj == nil {
+		return it, nil
+	}
+
+	asMap := map[string]any{}
+	for k, v := range obj.(map[string]any) {
+		asMap[k] = v
+	}
+
+	fieldsInOrder := [...]string{"nodes", "clusters", "services"}
+	for _, k := range fieldsInOrder {
+		v, ok := asMap[k]
+		if !ok {
+			continue
+		}
+		switch k {
+		case "nodes":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("nodes"))
+			data, err := ec.unmarshalOString2ᚕstringᚄ(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Nodes = data
+		case "clusters":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("clusters"))
+			data, err := ec.unmarshalOString2ᚕstringᚄ(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Clusters = data
+		case "services":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("services"))
+			data, err := ec.unmarshalOString2ᚕstringᚄ(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Services = data
+		}
+	}
+	return it, nil
+}
+
+// UnmarshalKeyScopeInput unmarshals raw into the KeyScopeInput input type, using the
+// unmarshaler bound to ctx's request. Call it from a resolver to decode an input
+// object that was not passed as a field argument.
+//
+// ctx must come from a gqlgen request; outside one there is no unmarshaler to use
+// and the returned error says so.
+func UnmarshalKeyScopeInput(ctx context.Context, raw any) (muster.KeyScope, error) {
+	var out muster.KeyScope
+	err := graphql.UnmarshalNamedInputFromContext(ctx, "KeyScopeInput", raw, &out)
 	return out, err
 }
 
@@ -18721,6 +23251,48 @@ func UnmarshalRemoveVolumeInput(ctx context.Context, raw any) (muster.RemoveVolu
 	return out, err
 }
 
+func (ec *executionContext) unmarshalInputRenewCertificateInput(ctx context.Context, obj any) (RenewCertificateInput, error) {
+	var it RenewCertificateInput
+	if obj == nil {
+		return it, nil
+	}
+
+	asMap := map[string]any{}
+	for k, v := range obj.(map[string]any) {
+		asMap[k] = v
+	}
+
+	fieldsInOrder := [...]string{"csr"}
+	for _, k := range fieldsInOrder {
+		v, ok := asMap[k]
+		if !ok {
+			continue
+		}
+		switch k {
+		case "csr":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("csr"))
+			data, err := ec.unmarshalNString2string(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Csr = data
+		}
+	}
+	return it, nil
+}
+
+// UnmarshalRenewCertificateInput unmarshals raw into the RenewCertificateInput input type, using the
+// unmarshaler bound to ctx's request. Call it from a resolver to decode an input
+// object that was not passed as a field argument.
+//
+// ctx must come from a gqlgen request; outside one there is no unmarshaler to use
+// and the returned error says so.
+func UnmarshalRenewCertificateInput(ctx context.Context, raw any) (RenewCertificateInput, error) {
+	var out RenewCertificateInput
+	err := graphql.UnmarshalNamedInputFromContext(ctx, "RenewCertificateInput", raw, &out)
+	return out, err
+}
+
 func (ec *executionContext) unmarshalInputReportInstancesInput(ctx context.Context, obj any) (muster.ReportInstancesInput, error) {
 	var it muster.ReportInstancesInput
 	if obj == nil {
@@ -18851,6 +23423,143 @@ func (ec *executionContext) unmarshalInputRestartInstanceInput(ctx context.Conte
 func UnmarshalRestartInstanceInput(ctx context.Context, raw any) (RestartInstanceInput, error) {
 	var out RestartInstanceInput
 	err := graphql.UnmarshalNamedInputFromContext(ctx, "RestartInstanceInput", raw, &out)
+	return out, err
+}
+
+func (ec *executionContext) unmarshalInputRevokeAccessKeyInput(ctx context.Context, obj any) (RevokeAccessKeyInput, error) {
+	var it RevokeAccessKeyInput
+	if obj == nil {
+		return it, nil
+	}
+
+	asMap := map[string]any{}
+	for k, v := range obj.(map[string]any) {
+		asMap[k] = v
+	}
+
+	fieldsInOrder := [...]string{"id"}
+	for _, k := range fieldsInOrder {
+		v, ok := asMap[k]
+		if !ok {
+			continue
+		}
+		switch k {
+		case "id":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("id"))
+			data, err := ec.unmarshalNID2string(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.ID = data
+		}
+	}
+	return it, nil
+}
+
+// UnmarshalRevokeAccessKeyInput unmarshals raw into the RevokeAccessKeyInput input type, using the
+// unmarshaler bound to ctx's request. Call it from a resolver to decode an input
+// object that was not passed as a field argument.
+//
+// ctx must come from a gqlgen request; outside one there is no unmarshaler to use
+// and the returned error says so.
+func UnmarshalRevokeAccessKeyInput(ctx context.Context, raw any) (RevokeAccessKeyInput, error) {
+	var out RevokeAccessKeyInput
+	err := graphql.UnmarshalNamedInputFromContext(ctx, "RevokeAccessKeyInput", raw, &out)
+	return out, err
+}
+
+func (ec *executionContext) unmarshalInputRevokeJoinTokenInput(ctx context.Context, obj any) (RevokeJoinTokenInput, error) {
+	var it RevokeJoinTokenInput
+	if obj == nil {
+		return it, nil
+	}
+
+	asMap := map[string]any{}
+	for k, v := range obj.(map[string]any) {
+		asMap[k] = v
+	}
+
+	fieldsInOrder := [...]string{"id"}
+	for _, k := range fieldsInOrder {
+		v, ok := asMap[k]
+		if !ok {
+			continue
+		}
+		switch k {
+		case "id":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("id"))
+			data, err := ec.unmarshalNID2string(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.ID = data
+		}
+	}
+	return it, nil
+}
+
+// UnmarshalRevokeJoinTokenInput unmarshals raw into the RevokeJoinTokenInput input type, using the
+// unmarshaler bound to ctx's request. Call it from a resolver to decode an input
+// object that was not passed as a field argument.
+//
+// ctx must come from a gqlgen request; outside one there is no unmarshaler to use
+// and the returned error says so.
+func UnmarshalRevokeJoinTokenInput(ctx context.Context, raw any) (RevokeJoinTokenInput, error) {
+	var out RevokeJoinTokenInput
+	err := graphql.UnmarshalNamedInputFromContext(ctx, "RevokeJoinTokenInput", raw, &out)
+	return out, err
+}
+
+func (ec *executionContext) unmarshalInputRotateAccessKeyInput(ctx context.Context, obj any) (RotateAccessKeyInput, error) {
+	var it RotateAccessKeyInput
+	if obj == nil {
+		return it, nil
+	}
+
+	asMap := map[string]any{}
+	for k, v := range obj.(map[string]any) {
+		asMap[k] = v
+	}
+
+	if _, present := asMap["overlap"]; !present {
+		asMap["overlap"] = "0s"
+	}
+
+	fieldsInOrder := [...]string{"id", "overlap"}
+	for _, k := range fieldsInOrder {
+		v, ok := asMap[k]
+		if !ok {
+			continue
+		}
+		switch k {
+		case "id":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("id"))
+			data, err := ec.unmarshalNID2string(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.ID = data
+		case "overlap":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("overlap"))
+			data, err := ec.unmarshalODuration2ᚖtimeᚐDuration(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Overlap = data
+		}
+	}
+	return it, nil
+}
+
+// UnmarshalRotateAccessKeyInput unmarshals raw into the RotateAccessKeyInput input type, using the
+// unmarshaler bound to ctx's request. Call it from a resolver to decode an input
+// object that was not passed as a field argument.
+//
+// ctx must come from a gqlgen request; outside one there is no unmarshaler to use
+// and the returned error says so.
+func UnmarshalRotateAccessKeyInput(ctx context.Context, raw any) (RotateAccessKeyInput, error) {
+	var out RotateAccessKeyInput
+	err := graphql.UnmarshalNamedInputFromContext(ctx, "RotateAccessKeyInput", raw, &out)
 	return out, err
 }
 
@@ -19159,6 +23868,182 @@ func UnmarshalVolumeMountInput(ctx context.Context, raw any) (muster.VolumeMount
 
 // region    **************************** object.gotpl ****************************
 
+var accessKeyImplementors = []string{"AccessKey"}
+
+func (ec *executionContext) _AccessKey(ctx context.Context, sel ast.SelectionSet, obj *muster.AccessKey) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, accessKeyImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("AccessKey")
+		case "id":
+			out.Values[i] = ec._AccessKey_id(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "name":
+			out.Values[i] = ec._AccessKey_name(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "role":
+			out.Values[i] = ec._AccessKey_role(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "scope":
+			out.Values[i] = ec._AccessKey_scope(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "nodeUid":
+			out.Values[i] = ec._AccessKey_nodeUid(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "status":
+			out.ResolveConcurrently(ec.OperationContext, &deferred, i,
+				true, true,
+				func(ctx context.Context) graphql.Marshaler {
+					return ec._AccessKey_status(ctx, field, obj)
+				})
+		case "createdAt":
+			out.Values[i] = ec._AccessKey_createdAt(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "createdBy":
+			out.Values[i] = ec._AccessKey_createdBy(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "expiresAt":
+			out.Values[i] = ec._AccessKey_expiresAt(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "revokedAt":
+			out.Values[i] = ec._AccessKey_revokedAt(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "lastUsedAt":
+			out.ResolveConcurrently(ec.OperationContext, &deferred, i,
+				true, false,
+				func(ctx context.Context) graphql.Marshaler {
+					return ec._AccessKey_lastUsedAt(ctx, field, obj)
+				})
+		case "formerUntil":
+			out.Values[i] = ec._AccessKey_formerUntil(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "revision":
+			out.Values[i] = ec._AccessKey_revision(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
+var accessKeyConnectionImplementors = []string{"AccessKeyConnection"}
+
+func (ec *executionContext) _AccessKeyConnection(ctx context.Context, sel ast.SelectionSet, obj *muster.AccessKeyConnection) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, accessKeyConnectionImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("AccessKeyConnection")
+		case "edges":
+			out.Values[i] = ec._AccessKeyConnection_edges(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "pageInfo":
+			out.Values[i] = ec._AccessKeyConnection_pageInfo(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "totalCount":
+			out.Values[i] = ec._AccessKeyConnection_totalCount(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
+var accessKeyEdgeImplementors = []string{"AccessKeyEdge"}
+
+func (ec *executionContext) _AccessKeyEdge(ctx context.Context, sel ast.SelectionSet, obj *muster.AccessKeyEdge) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, accessKeyEdgeImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("AccessKeyEdge")
+		case "cursor":
+			out.Values[i] = ec._AccessKeyEdge_cursor(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "node":
+			out.Values[i] = ec._AccessKeyEdge_node(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
 var adoptInstancePayloadImplementors = []string{"AdoptInstancePayload"}
 
 func (ec *executionContext) _AdoptInstancePayload(ctx context.Context, sel ast.SelectionSet, obj *AdoptInstancePayload) graphql.Marshaler {
@@ -19419,6 +24304,155 @@ func (ec *executionContext) _Assignments(ctx context.Context, sel ast.SelectionS
 	return out
 }
 
+var auditConnectionImplementors = []string{"AuditConnection"}
+
+func (ec *executionContext) _AuditConnection(ctx context.Context, sel ast.SelectionSet, obj *muster.AuditConnection) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, auditConnectionImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("AuditConnection")
+		case "edges":
+			out.Values[i] = ec._AuditConnection_edges(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "pageInfo":
+			out.Values[i] = ec._AuditConnection_pageInfo(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
+var auditEdgeImplementors = []string{"AuditEdge"}
+
+func (ec *executionContext) _AuditEdge(ctx context.Context, sel ast.SelectionSet, obj *muster.AuditEdge) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, auditEdgeImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("AuditEdge")
+		case "cursor":
+			out.Values[i] = ec._AuditEdge_cursor(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "node":
+			out.Values[i] = ec._AuditEdge_node(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
+var auditEntryImplementors = []string{"AuditEntry"}
+
+func (ec *executionContext) _AuditEntry(ctx context.Context, sel ast.SelectionSet, obj *muster.AuditEntry) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, auditEntryImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("AuditEntry")
+		case "at":
+			out.Values[i] = ec._AuditEntry_at(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "key":
+			out.Values[i] = ec._AuditEntry_key(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "name":
+			out.Values[i] = ec._AuditEntry_name(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "addr":
+			out.Values[i] = ec._AuditEntry_addr(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "action":
+			out.Values[i] = ec._AuditEntry_action(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "target":
+			out.Values[i] = ec._AuditEntry_target(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "outcome":
+			out.Values[i] = ec._AuditEntry_outcome(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "reason":
+			out.Values[i] = ec._AuditEntry_reason(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "count":
+			out.Values[i] = ec._AuditEntry_count(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
 var brakeImplementors = []string{"Brake"}
 
 func (ec *executionContext) _Brake(ctx context.Context, sel ast.SelectionSet, obj *muster.Condition) graphql.Marshaler {
@@ -19553,6 +24587,16 @@ func (ec *executionContext) _Change(ctx context.Context, sel ast.SelectionSet, o
 			}
 		case "actor":
 			out.Values[i] = ec._Change_actor(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "actorKey":
+			out.Values[i] = ec._Change_actorKey(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "actorAddr":
+			out.Values[i] = ec._Change_actorAddr(ctx, field, obj)
 			if out.Values[i] == graphql.Null {
 				out.Invalids++
 			}
@@ -19843,6 +24887,130 @@ func (ec *executionContext) _CordonNodePayload(ctx context.Context, sel ast.Sele
 	return out
 }
 
+var createAccessKeyPayloadImplementors = []string{"CreateAccessKeyPayload"}
+
+func (ec *executionContext) _CreateAccessKeyPayload(ctx context.Context, sel ast.SelectionSet, obj *CreateAccessKeyPayload) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, createAccessKeyPayloadImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("CreateAccessKeyPayload")
+		case "accessKey":
+			out.Values[i] = ec._CreateAccessKeyPayload_accessKey(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		case "text":
+			out.Values[i] = ec._CreateAccessKeyPayload_text(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		case "revision":
+			out.Values[i] = ec._CreateAccessKeyPayload_revision(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
+var createJoinTokenPayloadImplementors = []string{"CreateJoinTokenPayload"}
+
+func (ec *executionContext) _CreateJoinTokenPayload(ctx context.Context, sel ast.SelectionSet, obj *CreateJoinTokenPayload) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, createJoinTokenPayloadImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("CreateJoinTokenPayload")
+		case "joinToken":
+			out.Values[i] = ec._CreateJoinTokenPayload_joinToken(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		case "text":
+			out.Values[i] = ec._CreateJoinTokenPayload_text(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "revision":
+			out.Values[i] = ec._CreateJoinTokenPayload_revision(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
+var createSignInPayloadImplementors = []string{"CreateSignInPayload"}
+
+func (ec *executionContext) _CreateSignInPayload(ctx context.Context, sel ast.SelectionSet, obj *CreateSignInPayload) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, createSignInPayloadImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("CreateSignInPayload")
+		case "path":
+			out.Values[i] = ec._CreateSignInPayload_path(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "expiresAt":
+			out.Values[i] = ec._CreateSignInPayload_expiresAt(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
 var drainImplementors = []string{"Drain"}
 
 func (ec *executionContext) _Drain(ctx context.Context, sel ast.SelectionSet, obj *muster.Drain) graphql.Marshaler {
@@ -20073,6 +25241,16 @@ func (ec *executionContext) _HealthChange(ctx context.Context, sel ast.Selection
 			}
 		case "actor":
 			out.Values[i] = ec._HealthChange_actor(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "actorKey":
+			out.Values[i] = ec._HealthChange_actorKey(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "actorAddr":
+			out.Values[i] = ec._HealthChange_actorAddr(ctx, field, obj)
 			if out.Values[i] == graphql.Null {
 				out.Invalids++
 			}
@@ -20563,6 +25741,16 @@ func (ec *executionContext) _InstanceChange(ctx context.Context, sel ast.Selecti
 			if out.Values[i] == graphql.Null {
 				out.Invalids++
 			}
+		case "actorKey":
+			out.Values[i] = ec._InstanceChange_actorKey(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "actorAddr":
+			out.Values[i] = ec._InstanceChange_actorAddr(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
 		case "previousStatus":
 			out.Values[i] = ec._InstanceChange_previousStatus(ctx, field, obj)
 			if out.Values[i] == graphql.Null {
@@ -20704,6 +25892,171 @@ func (ec *executionContext) _InstanceTypeInfo(ctx context.Context, sel ast.Selec
 			}
 		case "memLimitMb":
 			out.Values[i] = ec._InstanceTypeInfo_memLimitMb(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
+var joinNodePayloadImplementors = []string{"JoinNodePayload"}
+
+func (ec *executionContext) _JoinNodePayload(ctx context.Context, sel ast.SelectionSet, obj *muster.Joined) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, joinNodePayloadImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("JoinNodePayload")
+		case "nodeUid":
+			out.Values[i] = ec._JoinNodePayload_nodeUid(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "key":
+			out.Values[i] = ec._JoinNodePayload_key(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "certificate":
+			out.Values[i] = ec._JoinNodePayload_certificate(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "ca":
+			out.Values[i] = ec._JoinNodePayload_ca(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "revision":
+			out.Values[i] = ec._JoinNodePayload_revision(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
+var joinTokenImplementors = []string{"JoinToken"}
+
+func (ec *executionContext) _JoinToken(ctx context.Context, sel ast.SelectionSet, obj *muster.JoinToken) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, joinTokenImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("JoinToken")
+		case "id":
+			out.Values[i] = ec._JoinToken_id(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "role":
+			out.ResolveConcurrently(ec.OperationContext, &deferred, i,
+				true, false,
+				func(ctx context.Context) graphql.Marshaler {
+					return ec._JoinToken_role(ctx, field, obj)
+				})
+		case "labels":
+			out.Values[i] = ec._JoinToken_labels(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "uses":
+			out.Values[i] = ec._JoinToken_uses(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "used":
+			out.Values[i] = ec._JoinToken_used(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "createdAt":
+			out.Values[i] = ec._JoinToken_createdAt(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "createdBy":
+			out.Values[i] = ec._JoinToken_createdBy(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "expiresAt":
+			out.Values[i] = ec._JoinToken_expiresAt(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
+var keyScopeImplementors = []string{"KeyScope"}
+
+func (ec *executionContext) _KeyScope(ctx context.Context, sel ast.SelectionSet, obj *muster.KeyScope) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, keyScopeImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("KeyScope")
+		case "nodes":
+			out.Values[i] = ec._KeyScope_nodes(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "clusters":
+			out.Values[i] = ec._KeyScope_clusters(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "services":
+			out.Values[i] = ec._KeyScope_services(ctx, field, obj)
 			if out.Values[i] == graphql.Null {
 				out.Invalids++
 			}
@@ -21094,6 +26447,62 @@ func (ec *executionContext) _Mutation(ctx context.Context, sel ast.SelectionSet)
 			if out.Values[i] == graphql.RequiredNull {
 				out.Invalids++
 			}
+		case "createAccessKey":
+			out.Values[i] = ec.OperationContext.RootResolverMiddleware(innerCtx, func(ctx context.Context) (res graphql.Marshaler) {
+				return ec._Mutation_createAccessKey(ctx, field)
+			})
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		case "revokeAccessKey":
+			out.Values[i] = ec.OperationContext.RootResolverMiddleware(innerCtx, func(ctx context.Context) (res graphql.Marshaler) {
+				return ec._Mutation_revokeAccessKey(ctx, field)
+			})
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		case "rotateAccessKey":
+			out.Values[i] = ec.OperationContext.RootResolverMiddleware(innerCtx, func(ctx context.Context) (res graphql.Marshaler) {
+				return ec._Mutation_rotateAccessKey(ctx, field)
+			})
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		case "createJoinToken":
+			out.Values[i] = ec.OperationContext.RootResolverMiddleware(innerCtx, func(ctx context.Context) (res graphql.Marshaler) {
+				return ec._Mutation_createJoinToken(ctx, field)
+			})
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		case "revokeJoinToken":
+			out.Values[i] = ec.OperationContext.RootResolverMiddleware(innerCtx, func(ctx context.Context) (res graphql.Marshaler) {
+				return ec._Mutation_revokeJoinToken(ctx, field)
+			})
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		case "joinNode":
+			out.Values[i] = ec.OperationContext.RootResolverMiddleware(innerCtx, func(ctx context.Context) (res graphql.Marshaler) {
+				return ec._Mutation_joinNode(ctx, field)
+			})
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		case "renewCertificate":
+			out.Values[i] = ec.OperationContext.RootResolverMiddleware(innerCtx, func(ctx context.Context) (res graphql.Marshaler) {
+				return ec._Mutation_renewCertificate(ctx, field)
+			})
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		case "createSignIn":
+			out.Values[i] = ec.OperationContext.RootResolverMiddleware(innerCtx, func(ctx context.Context) (res graphql.Marshaler) {
+				return ec._Mutation_createSignIn(ctx, field)
+			})
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
 		case "adoptInstance":
 			out.Values[i] = ec.OperationContext.RootResolverMiddleware(innerCtx, func(ctx context.Context) (res graphql.Marshaler) {
 				return ec._Mutation_adoptInstance(ctx, field)
@@ -21360,6 +26769,16 @@ func (ec *executionContext) _NodeChange(ctx context.Context, sel ast.SelectionSe
 			}
 		case "actor":
 			out.Values[i] = ec._NodeChange_actor(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "actorKey":
+			out.Values[i] = ec._NodeChange_actorKey(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "actorAddr":
+			out.Values[i] = ec._NodeChange_actorAddr(ctx, field, obj)
 			if out.Values[i] == graphql.Null {
 				out.Invalids++
 			}
@@ -21705,6 +27124,30 @@ func (ec *executionContext) _Query(ctx context.Context, sel ast.SelectionSet) gr
 				func(ctx context.Context) graphql.Marshaler {
 					return ec._Query_serverInfo(ctx, field)
 				})
+		case "whoami":
+			out.ResolveRootConcurrently(innerCtx, ec.OperationContext, i,
+				true, false,
+				func(ctx context.Context) graphql.Marshaler {
+					return ec._Query_whoami(ctx, field)
+				})
+		case "accessKeys":
+			out.ResolveRootConcurrently(innerCtx, ec.OperationContext, i,
+				true, false,
+				func(ctx context.Context) graphql.Marshaler {
+					return ec._Query_accessKeys(ctx, field)
+				})
+		case "joinTokens":
+			out.ResolveRootConcurrently(innerCtx, ec.OperationContext, i,
+				true, false,
+				func(ctx context.Context) graphql.Marshaler {
+					return ec._Query_joinTokens(ctx, field)
+				})
+		case "auditLog":
+			out.ResolveRootConcurrently(innerCtx, ec.OperationContext, i,
+				true, false,
+				func(ctx context.Context) graphql.Marshaler {
+					return ec._Query_auditLog(ctx, field)
+				})
 		case "assignments":
 			out.ResolveRootConcurrently(innerCtx, ec.OperationContext, i,
 				true, false,
@@ -21953,6 +27396,44 @@ func (ec *executionContext) _RemoveVolumePayload(ctx context.Context, sel ast.Se
 	return out
 }
 
+var renewCertificatePayloadImplementors = []string{"RenewCertificatePayload"}
+
+func (ec *executionContext) _RenewCertificatePayload(ctx context.Context, sel ast.SelectionSet, obj *muster.Certificates) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, renewCertificatePayloadImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("RenewCertificatePayload")
+		case "certificate":
+			out.Values[i] = ec._RenewCertificatePayload_certificate(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "ca":
+			out.Values[i] = ec._RenewCertificatePayload_ca(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
 var reportInstancesPayloadImplementors = []string{"ReportInstancesPayload"}
 
 func (ec *executionContext) _ReportInstancesPayload(ctx context.Context, sel ast.SelectionSet, obj *ReportInstancesPayload) graphql.Marshaler {
@@ -22009,6 +27490,125 @@ func (ec *executionContext) _RestartInstancePayload(ctx context.Context, sel ast
 			}
 		case "revision":
 			out.Values[i] = ec._RestartInstancePayload_revision(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
+var revokeAccessKeyPayloadImplementors = []string{"RevokeAccessKeyPayload"}
+
+func (ec *executionContext) _RevokeAccessKeyPayload(ctx context.Context, sel ast.SelectionSet, obj *RevokeAccessKeyPayload) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, revokeAccessKeyPayloadImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("RevokeAccessKeyPayload")
+		case "accessKey":
+			out.Values[i] = ec._RevokeAccessKeyPayload_accessKey(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		case "revision":
+			out.Values[i] = ec._RevokeAccessKeyPayload_revision(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
+var revokeJoinTokenPayloadImplementors = []string{"RevokeJoinTokenPayload"}
+
+func (ec *executionContext) _RevokeJoinTokenPayload(ctx context.Context, sel ast.SelectionSet, obj *RevokeJoinTokenPayload) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, revokeJoinTokenPayloadImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("RevokeJoinTokenPayload")
+		case "joinToken":
+			out.Values[i] = ec._RevokeJoinTokenPayload_joinToken(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		case "revision":
+			out.Values[i] = ec._RevokeJoinTokenPayload_revision(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
+var rotateAccessKeyPayloadImplementors = []string{"RotateAccessKeyPayload"}
+
+func (ec *executionContext) _RotateAccessKeyPayload(ctx context.Context, sel ast.SelectionSet, obj *RotateAccessKeyPayload) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, rotateAccessKeyPayloadImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("RotateAccessKeyPayload")
+		case "accessKey":
+			out.Values[i] = ec._RotateAccessKeyPayload_accessKey(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		case "text":
+			out.Values[i] = ec._RotateAccessKeyPayload_text(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "revision":
+			out.Values[i] = ec._RotateAccessKeyPayload_revision(ctx, field, obj)
 			if out.Values[i] == graphql.Null {
 				out.Invalids++
 			}
@@ -22272,6 +27872,54 @@ func (ec *executionContext) _TerminateInstancePayload(ctx context.Context, sel a
 			}
 		case "revision":
 			out.Values[i] = ec._TerminateInstancePayload_revision(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
+var tokenUseImplementors = []string{"TokenUse"}
+
+func (ec *executionContext) _TokenUse(ctx context.Context, sel ast.SelectionSet, obj *muster.TokenUse) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, tokenUseImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("TokenUse")
+		case "nodeId":
+			out.Values[i] = ec._TokenUse_nodeId(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "key":
+			out.Values[i] = ec._TokenUse_key(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "at":
+			out.Values[i] = ec._TokenUse_at(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "addr":
+			out.Values[i] = ec._TokenUse_addr(ctx, field, obj)
 			if out.Values[i] == graphql.Null {
 				out.Invalids++
 			}
@@ -22929,6 +28577,53 @@ func (ec *executionContext) ___Type(ctx context.Context, sel ast.SelectionSet, o
 
 // region    ***************************** type.gotpl *****************************
 
+func (ec *executionContext) unmarshalNAccess2githubᚗcomᚋmusterᚑcloudᚋmusterᚐAccess(ctx context.Context, v any) (muster.Access, error) {
+	tmp, err := graphql.UnmarshalString(v)
+	res := muster.Access(tmp)
+	return res, graphql.ErrorOnPath(ctx, err)
+}
+
+func (ec *executionContext) marshalNAccess2githubᚗcomᚋmusterᚑcloudᚋmusterᚐAccess(ctx context.Context, sel ast.SelectionSet, v muster.Access) graphql.Marshaler {
+	_ = sel
+	res := graphql.MarshalString(string(v))
+	if res == graphql.Null {
+		graphql.AddInvalidNullFromMarshaler(ctx, "Access!")
+	}
+	return res
+}
+
+func (ec *executionContext) marshalNAccessKey2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐAccessKey(ctx context.Context, sel ast.SelectionSet, v *muster.AccessKey) graphql.Marshaler {
+	if v == nil {
+		graphql.AddInvalidNullError(ctx, "AccessKey!")
+		return graphql.Null
+	}
+	return ec._AccessKey(ctx, sel, v)
+}
+
+func (ec *executionContext) marshalNAccessKeyEdge2ᚕᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐAccessKeyEdgeᚄ(ctx context.Context, sel ast.SelectionSet, v []*muster.AccessKeyEdge) graphql.Marshaler {
+	ret := graphql.MarshalSliceConcurrently(ctx, len(v), 0, false, func(ctx context.Context, i int) graphql.Marshaler {
+		fc := graphql.GetFieldContext(ctx)
+		fc.Result = &v[i]
+		return ec.marshalNAccessKeyEdge2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐAccessKeyEdge(ctx, sel, v[i])
+	})
+
+	for _, e := range ret {
+		if e == graphql.Null {
+			return graphql.Null
+		}
+	}
+
+	return ret
+}
+
+func (ec *executionContext) marshalNAccessKeyEdge2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐAccessKeyEdge(ctx context.Context, sel ast.SelectionSet, v *muster.AccessKeyEdge) graphql.Marshaler {
+	if v == nil {
+		graphql.AddInvalidNullError(ctx, "AccessKeyEdge!")
+		return graphql.Null
+	}
+	return ec._AccessKeyEdge(ctx, sel, v)
+}
+
 func (ec *executionContext) unmarshalNAdoptInstanceInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐAdoptInstanceInput(ctx context.Context, v any) (AdoptInstanceInput, error) {
 	res, err := ec.unmarshalInputAdoptInstanceInput(ctx, v)
 	return res, graphql.ErrorOnPath(ctx, err)
@@ -22961,6 +28656,38 @@ func (ec *executionContext) marshalNAssignment2ᚖgithubᚗcomᚋmusterᚑcloud�
 		return graphql.Null
 	}
 	return ec._Assignment(ctx, sel, v)
+}
+
+func (ec *executionContext) marshalNAuditEdge2ᚕᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐAuditEdgeᚄ(ctx context.Context, sel ast.SelectionSet, v []*muster.AuditEdge) graphql.Marshaler {
+	ret := graphql.MarshalSliceConcurrently(ctx, len(v), 0, false, func(ctx context.Context, i int) graphql.Marshaler {
+		fc := graphql.GetFieldContext(ctx)
+		fc.Result = &v[i]
+		return ec.marshalNAuditEdge2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐAuditEdge(ctx, sel, v[i])
+	})
+
+	for _, e := range ret {
+		if e == graphql.Null {
+			return graphql.Null
+		}
+	}
+
+	return ret
+}
+
+func (ec *executionContext) marshalNAuditEdge2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐAuditEdge(ctx context.Context, sel ast.SelectionSet, v *muster.AuditEdge) graphql.Marshaler {
+	if v == nil {
+		graphql.AddInvalidNullError(ctx, "AuditEdge!")
+		return graphql.Null
+	}
+	return ec._AuditEdge(ctx, sel, v)
+}
+
+func (ec *executionContext) marshalNAuditEntry2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐAuditEntry(ctx context.Context, sel ast.SelectionSet, v *muster.AuditEntry) graphql.Marshaler {
+	if v == nil {
+		graphql.AddInvalidNullError(ctx, "AuditEntry!")
+		return graphql.Null
+	}
+	return ec._AuditEntry(ctx, sel, v)
 }
 
 func (ec *executionContext) unmarshalNBoolean2bool(ctx context.Context, v any) (bool, error) {
@@ -23115,6 +28842,21 @@ func (ec *executionContext) unmarshalNCordonNodeInput2githubᚗcomᚋmusterᚑcl
 	return res, graphql.ErrorOnPath(ctx, err)
 }
 
+func (ec *executionContext) unmarshalNCreateAccessKeyInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚐCreateAccessKeyInput(ctx context.Context, v any) (muster.CreateAccessKeyInput, error) {
+	res, err := ec.unmarshalInputCreateAccessKeyInput(ctx, v)
+	return res, graphql.ErrorOnPath(ctx, err)
+}
+
+func (ec *executionContext) unmarshalNCreateJoinTokenInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚐCreateJoinTokenInput(ctx context.Context, v any) (muster.CreateJoinTokenInput, error) {
+	res, err := ec.unmarshalInputCreateJoinTokenInput(ctx, v)
+	return res, graphql.ErrorOnPath(ctx, err)
+}
+
+func (ec *executionContext) unmarshalNCreateSignInInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐCreateSignInInput(ctx context.Context, v any) (CreateSignInInput, error) {
+	res, err := ec.unmarshalInputCreateSignInInput(ctx, v)
+	return res, graphql.ErrorOnPath(ctx, err)
+}
+
 func (ec *executionContext) unmarshalNCursor2githubᚗcomᚋmusterᚑcloudᚋmusterᚐCursor(ctx context.Context, v any) (muster.Cursor, error) {
 	res, err := scalar.UnmarshalCursor(v)
 	return res, graphql.ErrorOnPath(ctx, err)
@@ -23232,6 +28974,21 @@ func (ec *executionContext) marshalNID2githubᚗcomᚋmusterᚑcloudᚋmusterᚐ
 	return res
 }
 
+func (ec *executionContext) unmarshalNID2githubᚗcomᚋmusterᚑcloudᚋmusterᚐKeyID(ctx context.Context, v any) (muster.KeyID, error) {
+	tmp, err := graphql.UnmarshalString(v)
+	res := muster.KeyID(tmp)
+	return res, graphql.ErrorOnPath(ctx, err)
+}
+
+func (ec *executionContext) marshalNID2githubᚗcomᚋmusterᚑcloudᚋmusterᚐKeyID(ctx context.Context, sel ast.SelectionSet, v muster.KeyID) graphql.Marshaler {
+	_ = sel
+	res := graphql.MarshalString(string(v))
+	if res == graphql.Null {
+		graphql.AddInvalidNullFromMarshaler(ctx, "ID!")
+	}
+	return res
+}
+
 func (ec *executionContext) unmarshalNID2githubᚗcomᚋmusterᚑcloudᚋmusterᚐNodeID(ctx context.Context, v any) (muster.NodeID, error) {
 	tmp, err := graphql.UnmarshalString(v)
 	res := muster.NodeID(tmp)
@@ -23254,6 +29011,21 @@ func (ec *executionContext) unmarshalNID2githubᚗcomᚋmusterᚑcloudᚋmuster�
 }
 
 func (ec *executionContext) marshalNID2githubᚗcomᚋmusterᚑcloudᚋmusterᚐNodeUID(ctx context.Context, sel ast.SelectionSet, v muster.NodeUID) graphql.Marshaler {
+	_ = sel
+	res := graphql.MarshalString(string(v))
+	if res == graphql.Null {
+		graphql.AddInvalidNullFromMarshaler(ctx, "ID!")
+	}
+	return res
+}
+
+func (ec *executionContext) unmarshalNID2githubᚗcomᚋmusterᚑcloudᚋmusterᚐTokenID(ctx context.Context, v any) (muster.TokenID, error) {
+	tmp, err := graphql.UnmarshalString(v)
+	res := muster.TokenID(tmp)
+	return res, graphql.ErrorOnPath(ctx, err)
+}
+
+func (ec *executionContext) marshalNID2githubᚗcomᚋmusterᚑcloudᚋmusterᚐTokenID(ctx context.Context, sel ast.SelectionSet, v muster.TokenID) graphql.Marshaler {
 	_ = sel
 	res := graphql.MarshalString(string(v))
 	if res == graphql.Null {
@@ -23449,6 +29221,38 @@ func (ec *executionContext) marshalNInt642int64(ctx context.Context, sel ast.Sel
 	return res
 }
 
+func (ec *executionContext) unmarshalNJoinNodeInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚐJoinNodeInput(ctx context.Context, v any) (muster.JoinNodeInput, error) {
+	res, err := ec.unmarshalInputJoinNodeInput(ctx, v)
+	return res, graphql.ErrorOnPath(ctx, err)
+}
+
+func (ec *executionContext) marshalNJoinToken2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐJoinToken(ctx context.Context, sel ast.SelectionSet, v *muster.JoinToken) graphql.Marshaler {
+	if v == nil {
+		graphql.AddInvalidNullError(ctx, "JoinToken!")
+		return graphql.Null
+	}
+	return ec._JoinToken(ctx, sel, v)
+}
+
+func (ec *executionContext) marshalNKeyScope2githubᚗcomᚋmusterᚑcloudᚋmusterᚐKeyScope(ctx context.Context, sel ast.SelectionSet, v muster.KeyScope) graphql.Marshaler {
+	return ec._KeyScope(ctx, sel, &v)
+}
+
+func (ec *executionContext) unmarshalNKeyStatus2githubᚗcomᚋmusterᚑcloudᚋmusterᚐKeyStatus(ctx context.Context, v any) (muster.KeyStatus, error) {
+	tmp, err := graphql.UnmarshalString(v)
+	res := muster.KeyStatus(tmp)
+	return res, graphql.ErrorOnPath(ctx, err)
+}
+
+func (ec *executionContext) marshalNKeyStatus2githubᚗcomᚋmusterᚑcloudᚋmusterᚐKeyStatus(ctx context.Context, sel ast.SelectionSet, v muster.KeyStatus) graphql.Marshaler {
+	_ = sel
+	res := graphql.MarshalString(string(v))
+	if res == graphql.Null {
+		graphql.AddInvalidNullFromMarshaler(ctx, "KeyStatus!")
+	}
+	return res
+}
+
 func (ec *executionContext) unmarshalNLabelInstanceInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚐLabelInput(ctx context.Context, v any) (muster.LabelInput, error) {
 	res, err := ec.unmarshalInputLabelInstanceInput(ctx, v)
 	return res, graphql.ErrorOnPath(ctx, err)
@@ -23620,6 +29424,11 @@ func (ec *executionContext) unmarshalNRemoveVolumeInput2githubᚗcomᚋmusterᚑ
 	return res, graphql.ErrorOnPath(ctx, err)
 }
 
+func (ec *executionContext) unmarshalNRenewCertificateInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐRenewCertificateInput(ctx context.Context, v any) (RenewCertificateInput, error) {
+	res, err := ec.unmarshalInputRenewCertificateInput(ctx, v)
+	return res, graphql.ErrorOnPath(ctx, err)
+}
+
 func (ec *executionContext) unmarshalNReportInstancesInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚐReportInstancesInput(ctx context.Context, v any) (muster.ReportInstancesInput, error) {
 	res, err := ec.unmarshalInputReportInstancesInput(ctx, v)
 	return res, graphql.ErrorOnPath(ctx, err)
@@ -23627,6 +29436,16 @@ func (ec *executionContext) unmarshalNReportInstancesInput2githubᚗcomᚋmuster
 
 func (ec *executionContext) unmarshalNRestartInstanceInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐRestartInstanceInput(ctx context.Context, v any) (RestartInstanceInput, error) {
 	res, err := ec.unmarshalInputRestartInstanceInput(ctx, v)
+	return res, graphql.ErrorOnPath(ctx, err)
+}
+
+func (ec *executionContext) unmarshalNRevokeAccessKeyInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐRevokeAccessKeyInput(ctx context.Context, v any) (RevokeAccessKeyInput, error) {
+	res, err := ec.unmarshalInputRevokeAccessKeyInput(ctx, v)
+	return res, graphql.ErrorOnPath(ctx, err)
+}
+
+func (ec *executionContext) unmarshalNRevokeJoinTokenInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐRevokeJoinTokenInput(ctx context.Context, v any) (RevokeJoinTokenInput, error) {
+	res, err := ec.unmarshalInputRevokeJoinTokenInput(ctx, v)
 	return res, graphql.ErrorOnPath(ctx, err)
 }
 
@@ -23643,6 +29462,11 @@ func (ec *executionContext) marshalNRole2githubᚗcomᚋmusterᚑcloudᚋmuster�
 		graphql.AddInvalidNullFromMarshaler(ctx, "Role!")
 	}
 	return res
+}
+
+func (ec *executionContext) unmarshalNRotateAccessKeyInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐRotateAccessKeyInput(ctx context.Context, v any) (RotateAccessKeyInput, error) {
+	res, err := ec.unmarshalInputRotateAccessKeyInput(ctx, v)
+	return res, graphql.ErrorOnPath(ctx, err)
 }
 
 func (ec *executionContext) unmarshalNStartInstanceInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐStartInstanceInput(ctx context.Context, v any) (StartInstanceInput, error) {
@@ -23739,6 +29563,26 @@ func (ec *executionContext) marshalNTime2timeᚐTime(ctx context.Context, sel as
 		graphql.AddInvalidNullFromMarshaler(ctx, "Time!")
 	}
 	return res
+}
+
+func (ec *executionContext) marshalNTokenUse2githubᚗcomᚋmusterᚑcloudᚋmusterᚐTokenUse(ctx context.Context, sel ast.SelectionSet, v muster.TokenUse) graphql.Marshaler {
+	return ec._TokenUse(ctx, sel, &v)
+}
+
+func (ec *executionContext) marshalNTokenUse2ᚕgithubᚗcomᚋmusterᚑcloudᚋmusterᚐTokenUseᚄ(ctx context.Context, sel ast.SelectionSet, v []muster.TokenUse) graphql.Marshaler {
+	ret := graphql.MarshalSliceConcurrently(ctx, len(v), 0, false, func(ctx context.Context, i int) graphql.Marshaler {
+		fc := graphql.GetFieldContext(ctx)
+		fc.Result = &v[i]
+		return ec.marshalNTokenUse2githubᚗcomᚋmusterᚑcloudᚋmusterᚐTokenUse(ctx, sel, v[i])
+	})
+
+	for _, e := range ret {
+		if e == graphql.Null {
+			return graphql.Null
+		}
+	}
+
+	return ret
 }
 
 func (ec *executionContext) unmarshalNUncordonNodeInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐUncordonNodeInput(ctx context.Context, v any) (UncordonNodeInput, error) {
@@ -23961,6 +29805,20 @@ func (ec *executionContext) marshalN__TypeKind2string(ctx context.Context, sel a
 	return res
 }
 
+func (ec *executionContext) marshalOAccessKey2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐAccessKey(ctx context.Context, sel ast.SelectionSet, v *muster.AccessKey) graphql.Marshaler {
+	if v == nil {
+		return graphql.Null
+	}
+	return ec._AccessKey(ctx, sel, v)
+}
+
+func (ec *executionContext) marshalOAccessKeyConnection2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐAccessKeyConnection(ctx context.Context, sel ast.SelectionSet, v *muster.AccessKeyConnection) graphql.Marshaler {
+	if v == nil {
+		return graphql.Null
+	}
+	return ec._AccessKeyConnection(ctx, sel, v)
+}
+
 func (ec *executionContext) marshalOAdoptInstancePayload2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐAdoptInstancePayload(ctx context.Context, sel ast.SelectionSet, v *AdoptInstancePayload) graphql.Marshaler {
 	if v == nil {
 		return graphql.Null
@@ -23987,6 +29845,21 @@ func (ec *executionContext) marshalOAssignments2ᚖgithubᚗcomᚋmusterᚑcloud
 		return graphql.Null
 	}
 	return ec._Assignments(ctx, sel, v)
+}
+
+func (ec *executionContext) marshalOAuditConnection2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐAuditConnection(ctx context.Context, sel ast.SelectionSet, v *muster.AuditConnection) graphql.Marshaler {
+	if v == nil {
+		return graphql.Null
+	}
+	return ec._AuditConnection(ctx, sel, v)
+}
+
+func (ec *executionContext) unmarshalOAuditFilter2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐAuditFilter(ctx context.Context, v any) (*muster.AuditFilter, error) {
+	if v == nil {
+		return nil, nil
+	}
+	res, err := ec.unmarshalInputAuditFilter(ctx, v)
+	return &res, graphql.ErrorOnPath(ctx, err)
 }
 
 func (ec *executionContext) unmarshalOBoolean2bool(ctx context.Context, v any) (bool, error) {
@@ -24119,6 +29992,27 @@ func (ec *executionContext) marshalOCordonNodePayload2ᚖgithubᚗcomᚋmuster�
 		return graphql.Null
 	}
 	return ec._CordonNodePayload(ctx, sel, v)
+}
+
+func (ec *executionContext) marshalOCreateAccessKeyPayload2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐCreateAccessKeyPayload(ctx context.Context, sel ast.SelectionSet, v *CreateAccessKeyPayload) graphql.Marshaler {
+	if v == nil {
+		return graphql.Null
+	}
+	return ec._CreateAccessKeyPayload(ctx, sel, v)
+}
+
+func (ec *executionContext) marshalOCreateJoinTokenPayload2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐCreateJoinTokenPayload(ctx context.Context, sel ast.SelectionSet, v *CreateJoinTokenPayload) graphql.Marshaler {
+	if v == nil {
+		return graphql.Null
+	}
+	return ec._CreateJoinTokenPayload(ctx, sel, v)
+}
+
+func (ec *executionContext) marshalOCreateSignInPayload2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐCreateSignInPayload(ctx context.Context, sel ast.SelectionSet, v *CreateSignInPayload) graphql.Marshaler {
+	if v == nil {
+		return graphql.Null
+	}
+	return ec._CreateSignInPayload(ctx, sel, v)
 }
 
 func (ec *executionContext) unmarshalOCursor2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐCursor(ctx context.Context, v any) (*muster.Cursor, error) {
@@ -24470,6 +30364,47 @@ func (ec *executionContext) marshalOInt642int64(ctx context.Context, sel ast.Sel
 	return res
 }
 
+func (ec *executionContext) marshalOJoinNodePayload2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐJoined(ctx context.Context, sel ast.SelectionSet, v *muster.Joined) graphql.Marshaler {
+	if v == nil {
+		return graphql.Null
+	}
+	return ec._JoinNodePayload(ctx, sel, v)
+}
+
+func (ec *executionContext) marshalOJoinToken2ᚕᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐJoinTokenᚄ(ctx context.Context, sel ast.SelectionSet, v []*muster.JoinToken) graphql.Marshaler {
+	if v == nil {
+		return graphql.Null
+	}
+	ret := graphql.MarshalSliceConcurrently(ctx, len(v), 0, false, func(ctx context.Context, i int) graphql.Marshaler {
+		fc := graphql.GetFieldContext(ctx)
+		fc.Result = &v[i]
+		return ec.marshalNJoinToken2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐJoinToken(ctx, sel, v[i])
+	})
+
+	for _, e := range ret {
+		if e == graphql.Null {
+			return graphql.Null
+		}
+	}
+
+	return ret
+}
+
+func (ec *executionContext) marshalOJoinToken2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐJoinToken(ctx context.Context, sel ast.SelectionSet, v *muster.JoinToken) graphql.Marshaler {
+	if v == nil {
+		return graphql.Null
+	}
+	return ec._JoinToken(ctx, sel, v)
+}
+
+func (ec *executionContext) unmarshalOKeyScopeInput2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐKeyScope(ctx context.Context, v any) (*muster.KeyScope, error) {
+	if v == nil {
+		return nil, nil
+	}
+	res, err := ec.unmarshalInputKeyScopeInput(ctx, v)
+	return &res, graphql.ErrorOnPath(ctx, err)
+}
+
 func (ec *executionContext) marshalOLabelInstancePayload2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐLabelInstancePayload(ctx context.Context, sel ast.SelectionSet, v *LabelInstancePayload) graphql.Marshaler {
 	if v == nil {
 		return graphql.Null
@@ -24662,6 +30597,13 @@ func (ec *executionContext) marshalORemoveVolumePayload2ᚖgithubᚗcomᚋmuster
 	return ec._RemoveVolumePayload(ctx, sel, v)
 }
 
+func (ec *executionContext) marshalORenewCertificatePayload2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐCertificates(ctx context.Context, sel ast.SelectionSet, v *muster.Certificates) graphql.Marshaler {
+	if v == nil {
+		return graphql.Null
+	}
+	return ec._RenewCertificatePayload(ctx, sel, v)
+}
+
 func (ec *executionContext) marshalOReportInstancesPayload2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐReportInstancesPayload(ctx context.Context, sel ast.SelectionSet, v *ReportInstancesPayload) graphql.Marshaler {
 	if v == nil {
 		return graphql.Null
@@ -24674,6 +30616,27 @@ func (ec *executionContext) marshalORestartInstancePayload2ᚖgithubᚗcomᚋmus
 		return graphql.Null
 	}
 	return ec._RestartInstancePayload(ctx, sel, v)
+}
+
+func (ec *executionContext) marshalORevokeAccessKeyPayload2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐRevokeAccessKeyPayload(ctx context.Context, sel ast.SelectionSet, v *RevokeAccessKeyPayload) graphql.Marshaler {
+	if v == nil {
+		return graphql.Null
+	}
+	return ec._RevokeAccessKeyPayload(ctx, sel, v)
+}
+
+func (ec *executionContext) marshalORevokeJoinTokenPayload2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐRevokeJoinTokenPayload(ctx context.Context, sel ast.SelectionSet, v *RevokeJoinTokenPayload) graphql.Marshaler {
+	if v == nil {
+		return graphql.Null
+	}
+	return ec._RevokeJoinTokenPayload(ctx, sel, v)
+}
+
+func (ec *executionContext) marshalORotateAccessKeyPayload2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐRotateAccessKeyPayload(ctx context.Context, sel ast.SelectionSet, v *RotateAccessKeyPayload) graphql.Marshaler {
+	if v == nil {
+		return graphql.Null
+	}
+	return ec._RotateAccessKeyPayload(ctx, sel, v)
 }
 
 func (ec *executionContext) marshalOServerInfo2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐServerInfo(ctx context.Context, sel ast.SelectionSet, v *muster.ServerInfo) graphql.Marshaler {

@@ -3,6 +3,8 @@
 package generated
 
 import (
+	"time"
+
 	"github.com/muster-cloud/muster"
 )
 
@@ -40,6 +42,40 @@ type CordonNodePayload struct {
 	Node *muster.Node `json:"node,omitempty"`
 	// The revision of the commit.
 	Revision int64 `json:"revision"`
+}
+
+// A new access key.
+type CreateAccessKeyPayload struct {
+	// The key.
+	AccessKey *muster.AccessKey `json:"accessKey,omitempty"`
+	// The whole text to present, shown this once; null when the requestId had made the key before: rotate it.
+	Text *string `json:"text,omitempty"`
+	// The revision of the commit.
+	Revision int64 `json:"revision"`
+}
+
+// A new join token.
+type CreateJoinTokenPayload struct {
+	// The token.
+	JoinToken *muster.JoinToken `json:"joinToken,omitempty"`
+	// The whole text to present, shown this once; where the server has TLS, it pins its certificate authority.
+	Text string `json:"text"`
+	// The revision of the commit.
+	Revision int64 `json:"revision"`
+}
+
+// How long a code is to be good.
+type CreateSignInInput struct {
+	// At most 1h.
+	TTL *time.Duration `json:"ttl,omitempty"`
+}
+
+// A code that signs a browser in once.
+type CreateSignInPayload struct {
+	// The path to open on the server; what follows the # never leaves the browser by itself.
+	Path string `json:"path"`
+	// When it ends.
+	ExpiresAt time.Time `json:"expiresAt"`
 }
 
 // The node that is drained.
@@ -160,6 +196,12 @@ type RemoveVolumePayload struct {
 	Revision int64 `json:"revision"`
 }
 
+// What to sign.
+type RenewCertificateInput struct {
+	// A PKCS #10 certificate request as PEM.
+	Csr string `json:"csr"`
+}
+
 // What the report led to.
 type ReportInstancesPayload struct {
 	// Of the reported machines, those that the registry knows to be terminated.
@@ -178,6 +220,52 @@ type RestartInstanceInput struct {
 type RestartInstancePayload struct {
 	// The instance.
 	Instance *muster.Instance `json:"instance,omitempty"`
+	// The revision of the commit.
+	Revision int64 `json:"revision"`
+}
+
+// Which access key to revoke.
+type RevokeAccessKeyInput struct {
+	// The key's id.
+	ID string `json:"id"`
+}
+
+// A revoked access key.
+type RevokeAccessKeyPayload struct {
+	// The key.
+	AccessKey *muster.AccessKey `json:"accessKey,omitempty"`
+	// The revision of the commit.
+	Revision int64 `json:"revision"`
+}
+
+// Which join token to end.
+type RevokeJoinTokenInput struct {
+	// The token's id.
+	ID string `json:"id"`
+}
+
+// A join token that ended.
+type RevokeJoinTokenPayload struct {
+	// The token as it was.
+	JoinToken *muster.JoinToken `json:"joinToken,omitempty"`
+	// The revision of the commit.
+	Revision int64 `json:"revision"`
+}
+
+// Which access key to give a new secret.
+type RotateAccessKeyInput struct {
+	// The key's id.
+	ID string `json:"id"`
+	// How long the present secret stays good: at most 720h. 0s ends it, and its streams, at once.
+	Overlap *time.Duration `json:"overlap,omitempty"`
+}
+
+// An access key with a new secret.
+type RotateAccessKeyPayload struct {
+	// The key.
+	AccessKey *muster.AccessKey `json:"accessKey,omitempty"`
+	// The whole text to present, shown this once.
+	Text string `json:"text"`
 	// The revision of the commit.
 	Revision int64 `json:"revision"`
 }

@@ -49,7 +49,7 @@ func newFixture(t testing.TB, o transport.Options) *fixture {
 	f.hub.Reset(epoch, muster.Position{}, muster.Position{})
 	f.handler = transport.New(generated.NewExecutableSchema(generated.Config{
 		Resolvers: f,
-		Directives: generated.DirectiveRoot{Auth: func(ctx context.Context, _ any, next graphql.Resolver, requires muster.Role) (any, error) {
+		Directives: generated.DirectiveRoot{Auth: func(ctx context.Context, _ any, next graphql.Resolver, requires muster.Access) (any, error) {
 			if !muster.PrincipalOf(ctx).Allows(requires) {
 				return nil, muster.Errorf(muster.Forbidden, "the role %s is needed", requires)
 			}
@@ -123,11 +123,13 @@ func (m *memory) PositionAt(_ context.Context, revision int64) (muster.Position,
 
 // The resolvers. What is not set panics when it is asked for, which is a test too.
 
-func (f *fixture) Instance() generated.InstanceResolver { return nil }
-func (f *fixture) Volume() generated.VolumeResolver     { return nil }
-func (f *fixture) Node() generated.NodeResolver         { return nodes{f: f} }
-func (f *fixture) Query() generated.QueryResolver       { return queries{f: f} }
-func (f *fixture) Mutation() generated.MutationResolver { return mutations{f: f} }
+func (f *fixture) Instance() generated.InstanceResolver   { return nil }
+func (f *fixture) AccessKey() generated.AccessKeyResolver { return nil }
+func (f *fixture) JoinToken() generated.JoinTokenResolver { return nil }
+func (f *fixture) Volume() generated.VolumeResolver       { return nil }
+func (f *fixture) Node() generated.NodeResolver           { return nodes{f: f} }
+func (f *fixture) Query() generated.QueryResolver         { return queries{f: f} }
+func (f *fixture) Mutation() generated.MutationResolver   { return mutations{f: f} }
 func (f *fixture) Subscription() generated.SubscriptionResolver {
 	return subscriptions{f: f}
 }

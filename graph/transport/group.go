@@ -22,7 +22,7 @@ type groupKey struct {
 	document  *ast.QueryDocument
 	operation string
 	variables string
-	scope     muster.Role
+	scope     string
 }
 
 // payloadKey names an encoded event. An object that is present, SYNCED and PROGRESS
@@ -120,7 +120,7 @@ func (g *groups) enter(ctx context.Context, operation *graphql.OperationContext)
 	key := groupKey{
 		document:  operation.Doc,
 		operation: operation.OperationName,
-		scope:     muster.PrincipalOf(ctx).Role,
+		scope:     scopeOf(muster.PrincipalOf(ctx)),
 	}
 	if shared, ok := g.h.documents.get(operation.RawQuery); ok {
 		key.document = shared // the same text may have been parsed by two at the same moment
@@ -171,6 +171,17 @@ func (g *groups) forgetLocked(shared *group) {
 	}
 }
 
+// scopeOf is what a caller may see, as text: callers of the same may share.
+func scopeOf(p muster.Principal) string {
+	b, _ := json.Marshal(p.Scope) // strings
+	return string(p.Role) + string(p.NodeUID) + string(b)
+}
+
+// anyOf is a caller that stands for all of the same scope.
+func anyOf(p muster.Principal) muster.Principal {
+	return muster.Principal{Name: "shared", Role: p.Role, Scope: p.Scope, NodeUID: p.NodeUID}
+}
+
 // personal takes out of an operation where this one subscriber begins.
 func (h *Handler) personal(operation *graphql.OperationContext) (watch.Request, error) {
 	p := h.guard.planOf(operation)
@@ -210,7 +221,7 @@ func (g *group) start(from context.Context, operation *graphql.OperationContext)
 	ctx, cancel := context.WithCancel(context.Background())
 	g.setCancel(cancel)
 	g.stream = watch.NewStream()
-	ctx = muster.WithPrincipal(ctx, muster.Principal{Name: "shared", Role: g.key.scope})
+	ctx = muster.WithPrincipal(ctx, anyOf(muster.PrincipalOf(from)))
 	ctx = watch.WithStream(graphql.StartOperationTrace(ctx), g.stream)
 	respond, ctx := g.h.exec.DispatchOperation(ctx, operation)
 	spec, ok := g.stream.Spec()

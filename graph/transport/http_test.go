@@ -92,7 +92,7 @@ func TestHTTP_Exchanges(t *testing.T) {
 		{"other site", "POST", "/", version, map[string]string{"Sec-Fetch-Site": "cross-site"}, 403, jsonType, `{"errors":[{"message":"this page's origin may not call`},
 		{"allowed origin", "POST", "/", version, map[string]string{"Sec-Fetch-Site": "cross-site", "Origin": "https://console.example"}, 200, jsonType, `{"data":`},
 		{"bad key", "POST", "/", version, map[string]string{"Authorization": "bad"}, 401, jsonType, `{"errors":[{"message":"the key is not known","extensions":{"code":"UNAUTHENTICATED"}}]}`},
-		{"a role that is too low", "POST", "/", `{"query":"mutation { heartbeat(input: {uid: \"u\", incarnation: 1}) { epoch } }"}`, map[string]string{"Authorization": "viewer"}, 200, jsonType, `{"errors":[{"message":"the role AGENT is needed"`},
+		{"a role that is too low", "POST", "/", `{"query":"mutation { heartbeat(input: {uid: \"u\", incarnation: 1}) { epoch } }"}`, map[string]string{"Authorization": "viewer"}, 200, jsonType, `{"errors":[{"message":"the role NODE is needed"`},
 		{"10 MB", "POST", "/", `{"query":"` + strings.Repeat(" ", 10<<20) + `"}`, nil, 413, jsonType, `{"errors":[{"message":"the body has more than 1048576 bytes`},
 		{"100 KB of a query", "POST", "/", `{"query":"{ serverInfo { version } }` + strings.Repeat(" ", 100<<10) + `"}`, nil, 429, jsonType, `{"errors":[{"message":"the request has 102`},
 	} {

@@ -275,7 +275,7 @@ func overWire[T any](ctx context.Context, a *caller, kind string, do func(contex
 		var none T
 		return none, errDead
 	}
-	as := muster.Principal{Name: a.n.name, Role: muster.Agent}
+	as := muster.Principal{Name: a.n.name, Role: muster.NodeAgent}
 	return call(ctx, a.n.link, kind, func(ctx context.Context, l *life) (T, error) { return do(muster.WithPrincipal(ctx, as), l) })
 }
 
@@ -314,7 +314,7 @@ func (a *caller) Heartbeat(ctx context.Context, input muster.HeartbeatInput) (*m
 
 func (a *caller) Assignments(ctx context.Context, uid muster.NodeUID, incarnation int64) (*muster.Assignments, error) {
 	return overWire(ctx, a, "fetch", func(_ context.Context, l *life) (*muster.Assignments, error) {
-		out, err := l.Assignments(uid, incarnation)
+		out, err := l.Assignments(ctx, uid, incarnation)
 		if err != nil {
 			return nil, err
 		}
@@ -329,7 +329,7 @@ func (a *caller) Assignments(ctx context.Context, uid muster.NodeUID, incarnatio
 
 func (a *caller) Peers(ctx context.Context, uid muster.NodeUID, incarnation int64) (*muster.Peers, error) {
 	return overWire(ctx, a, "peers", func(_ context.Context, l *life) (*muster.Peers, error) {
-		return l.Peers(uid, incarnation)
+		return l.Peers(ctx, uid, incarnation)
 	})
 }
 

@@ -66,3 +66,32 @@ func requestInUTC(r *muster.Request) *muster.Request {
 	c.At = c.At.UTC()
 	return &c
 }
+
+func keyInUTC(k *muster.AccessKey) *muster.AccessKey {
+	if k == nil {
+		return nil
+	}
+	c := *k
+	for _, at := range []**time.Time{&c.FormerUntil, &c.ExpiresAt, &c.RevokedAt, &c.LastUsedAt} {
+		if *at != nil {
+			*at = new((*at).UTC())
+		}
+	}
+	c.CreatedAt = c.CreatedAt.UTC()
+	return &c
+}
+
+func tokenInUTC(t *muster.JoinToken) *muster.JoinToken {
+	if t == nil {
+		return nil
+	}
+	c := *t
+	c.CreatedAt, c.ExpiresAt = c.CreatedAt.UTC(), c.ExpiresAt.UTC()
+	return &c
+}
+
+func entryInUTC(e *muster.AuditEntry) *muster.AuditEntry {
+	c := *e
+	c.At = c.At.UTC()
+	return &c
+}

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"errors"
 	"fmt"
 
 	"gorm.io/gorm"
@@ -33,6 +34,7 @@ func encode(b *muster.Batch) ([]*muster.Change, error) {
 		if row.Object == "" {
 			row.Node, row.Instance, row.Condition = nodeInUTC(row.Node), instanceInUTC(row.Instance), conditionInUTC(row.Condition)
 			row.Image = imageInUTC(row.Image)
+			row.Key, row.Token = keyInUTC(row.Key), tokenInUTC(row.Token)
 			if err := row.Encode(); err != nil {
 				return nil, err
 			}
@@ -65,6 +67,9 @@ func writeBatch(tx *gorm.DB, b *muster.Batch, changes []*muster.Change) error {
 	if err := remove(tx, "name", &muster.Image{}, b.DeletedImages); err != nil {
 		return err
 	}
+	if err := writeKeys(tx, b); err != nil {
+		return err
+	}
 	if err := upsert(tx, "requests", mapped(b.Requests, requestInUTC)); err != nil {
 		return err
 	}
@@ -75,7 +80,18 @@ func writeBatch(tx *gorm.DB, b *muster.Batch, changes []*muster.Change) error {
 	if err := upsert(tx, "sequences", sequences); err != nil {
 		return err
 	}
-	return insert(tx, changes)
+	return insert(tx, "changes", changes)
+}
+
+// writeKeys writes keys, join tokens and the audit.
+func writeKeys(tx *gorm.DB, b *muster.Batch) error {
+	return errors.Join(
+		upsert(tx, "access keys", mapped(b.Keys, keyInUTC)),
+		remove(tx, "id", &muster.AccessKey{}, b.DeletedKeys),
+		upsert(tx, "join tokens", mapped(b.Tokens, tokenInUTC)),
+		remove(tx, "id", &muster.JoinToken{}, b.DeletedTokens),
+		insert(tx, "the audit", mapped(b.Audit, entryInUTC)),
+	)
 }
 
 // upsert writes whole rows, by their primary key.
@@ -88,11 +104,11 @@ func upsert[T any](tx *gorm.DB, what string, rows []*T) error {
 	})
 }
 
-// insert writes changes, which are never written twice.
-func insert(tx *gorm.DB, changes []*muster.Change) error {
-	return inChunks(changes, func(chunk []*muster.Change) error {
+// insert writes rows that are never written twice.
+func insert[T any](tx *gorm.DB, what string, rows []*T) error {
+	return inChunks(rows, func(chunk []*T) error {
 		if err := tx.Create(&chunk).Error; err != nil {
-			return fmt.Errorf("write changes: %w", err)
+			return fmt.Errorf("write %s: %w", what, err)
 		}
 		return nil
 	})

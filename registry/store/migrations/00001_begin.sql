@@ -43,6 +43,7 @@ CREATE TABLE nodes (
     removing_volumes text,
     host_paths       text,
     desired_revision integer  NOT NULL,
+    forgotten        boolean  NOT NULL,
     subnet           text     NOT NULL,
     registered_at    datetime NOT NULL,
     revision         integer  NOT NULL,
@@ -118,11 +119,60 @@ CREATE TABLE changes (
     previous          text,
     status            text     NOT NULL,
     reason            text     NOT NULL,
-    actor             text     NOT NULL
+    actor             text     NOT NULL,
+    actor_key         text     NOT NULL,
+    actor_addr        text     NOT NULL
 );
 
 -- Ids are unique across kinds, and whoever asks by id does not know the kind.
 CREATE INDEX changes_object ON changes (object_id, revision);
+
+CREATE TABLE access_keys (
+    id           text PRIMARY KEY,
+    name         text     NOT NULL,
+    role         text     NOT NULL,
+    scope        text     NOT NULL,
+    node_uid     text, -- no reference: the node comes after its key
+    node_role    text     NOT NULL,
+    hash         text     NOT NULL,
+    secret       integer  NOT NULL,
+    former_hash  text     NOT NULL,
+    former_until datetime,
+    created_at   datetime NOT NULL,
+    created_by   text     NOT NULL,
+    expires_at   datetime,
+    revoked_at   datetime,
+    last_used_at datetime,
+    revision     integer  NOT NULL
+) WITHOUT ROWID;
+
+CREATE TABLE join_tokens (
+    id         text PRIMARY KEY,
+    hash       text     NOT NULL,
+    role       text     NOT NULL,
+    labels     text,
+    uses       integer  NOT NULL,
+    used       text     NOT NULL,
+    created_at datetime NOT NULL,
+    created_by text     NOT NULL,
+    expires_at datetime NOT NULL,
+    revision   integer  NOT NULL
+) WITHOUT ROWID;
+
+CREATE TABLE audit (
+    id      integer PRIMARY KEY AUTOINCREMENT, -- never reused: a page's cursor is one
+    at      datetime NOT NULL,
+    key     text     NOT NULL,
+    name    text     NOT NULL,
+    addr    text     NOT NULL,
+    action  text     NOT NULL,
+    target  text     NOT NULL,
+    outcome text     NOT NULL,
+    reason  text     NOT NULL,
+    count   integer  NOT NULL
+);
+
+CREATE INDEX audit_at ON audit (at);
 
 CREATE TABLE requests (
     principal  text     NOT NULL,

@@ -1,0 +1,93 @@
+package registry
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/muster-cloud/muster"
+	"github.com/muster-cloud/muster/registry/auth"
+)
+
+const (
+	// maxSignInTTL is how long a code is good at most, DefaultSignInTTL when nothing is said.
+	maxSignInTTL = time.Hour
+	// DefaultSignInTTL is how long a code is good when nothing is said.
+	DefaultSignInTTL = 10 * time.Minute
+	// sessionTTL is how long the key is good that a code is exchanged for.
+	sessionTTL = 12 * time.Hour
+	// maxSignIns is how many codes may wait.
+	maxSignIns = 256
+)
+
+// signIns are codes that sign a browser in once. They are not part of the state: a
+// restart ends them.
+type signIns struct {
+	mu      sync.Mutex
+	waiting map[string]signIn // by the code's hash
+}
+
+type signIn struct {
+	by      muster.Principal
+	expires time.Time
+}
+
+// CreateSignIn returns a code that signs a browser in once, with the caller's rights.
+// LIMIT: too many wait already.
+func (r *Registry) CreateSignIn(ctx context.Context, ttl time.Duration) (code string, expires time.Time, err error) {
+	if ttl <= 0 || ttl > maxSignInTTL {
+		return "", expires, muster.InvalidField("ttl", "%s is not between 1s and %s", ttl, maxSignInTTL)
+	}
+	secret, now := auth.NewSecret(), r.opts.Now()
+	expires = stamp(now).Add(ttl)
+	r.signIns.mu.Lock()
+	defer r.signIns.mu.Unlock()
+	for hash, s := range r.signIns.waiting {
+		if !now.Before(s.expires) {
+			delete(r.signIns.waiting, hash)
+		}
+	}
+	if len(r.signIns.waiting) >= maxSignIns {
+		return "", expires, muster.Errorf(muster.Limit, "%d sign-in codes wait to be used, which is the limit: use one, or wait until some have ended", maxSignIns)
+	}
+	if r.signIns.waiting == nil {
+		r.signIns.waiting = map[string]signIn{}
+	}
+	r.signIns.waiting[auth.Hash(secret)] = signIn{muster.PrincipalOf(ctx), expires}
+	return auth.Key{ID: "sign-in", Secret: secret}.Text(), expires, nil
+}
+
+// RedeemSignIn exchanges a code for the text of an access key that is good for 12
+// hours. UNAUTHENTICATED: it is none, was used, or has ended.
+func (r *Registry) RedeemSignIn(ctx context.Context, code, addr string) (string, error) {
+	ended := muster.Errorf(muster.Unauthenticated, "this link has been used or is too old: make a new one with muster playground")
+	presented, err := auth.ParseKey(code)
+	if err != nil {
+		return "", ended
+	}
+	hash := auth.Hash(presented.Secret)
+	r.signIns.mu.Lock()
+	s, ok := r.signIns.waiting[hash]
+	delete(r.signIns.waiting, hash)
+	r.signIns.mu.Unlock()
+	if !ok || !r.opts.Now().Before(s.expires) || !r.Admitted(s.by) {
+		return "", ended
+	}
+	secret := auth.NewSecret()
+	by := s.by
+	by.Addr, by.Action = addr, "signIn"
+	var k *muster.AccessKey
+	_, err = r.mutate(muster.WithPrincipal(ctx, by), func(v View, w *Writes) error {
+		k = r.newKey(v, by, "browser", by.Role, secret)
+		k.Scope, k.ExpiresAt = by.Scope, new(stamp(r.opts.Now()).Add(sessionTTL))
+		if !by.Expires.IsZero() && by.Expires.Before(*k.ExpiresAt) {
+			k.ExpiresAt = new(stamp(by.Expires))
+		}
+		w.Key(k, "signed in with a code of "+by.Name)
+		return nil
+	})
+	if err != nil {
+		return "", err
+	}
+	return keyText(k.ID, secret), nil
+}

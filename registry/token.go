@@ -1,0 +1,207 @@
+package registry
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/pem"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/muster-cloud/muster"
+	"github.com/muster-cloud/muster/registry/auth"
+)
+
+// Certificates issues what nodes prove themselves with. Nil where there is no TLS.
+type Certificates interface {
+	// Issue signs a node's certificate request; the certificate says the uid. It
+	// returns the certificate and what to verify servers by, as PEM.
+	Issue(csr string, node muster.NodeUID) (certificate, ca string, err error)
+	// Pin is what join tokens carry of the authority.
+	Pin() auth.Pin
+}
+
+// JoinTokens returns the join tokens that have not expired, in order of their number.
+func (r *Registry) JoinTokens() []*muster.JoinToken {
+	now := r.opts.Now()
+	tokens := slices.Collect(where(r.View().Tokens(), func(t *muster.JoinToken) bool { return now.Before(t.ExpiresAt) }))
+	if tokens == nil {
+		tokens = []*muster.JoinToken{}
+	}
+	return tokens
+}
+
+// CreateJoinToken makes a join token and returns it with its text, which nobody can
+// read again.
+func (r *Registry) CreateJoinToken(ctx context.Context, in muster.CreateJoinTokenInput) (t *muster.JoinToken, text string, revision int64, err error) {
+	if err := in.Validate(); err != nil {
+		return nil, "", 0, err
+	}
+	secret := auth.NewSecret()
+	now := stamp(r.opts.Now())
+	revision, err = r.mutate(ctx, func(v View, w *Writes) error {
+		t = &muster.JoinToken{
+			ID: muster.TokenIDOf(v.meta().sequences[muster.TokenSequence] + 1), Hash: auth.Hash(secret), Role: in.Role,
+			Labels: orEmpty(in.Labels), Uses: 1, Used: []muster.TokenUse{}, CreatedAt: now,
+			CreatedBy: muster.PrincipalOf(ctx).Name, ExpiresAt: now.Add(muster.DefaultTokenTTL),
+		}
+		if in.Uses != nil {
+			t.Uses = *in.Uses
+		}
+		if in.TTL != nil {
+			t.ExpiresAt = now.Add(*in.TTL)
+		}
+		w.Token(t, "created")
+		return nil
+	})
+	if err != nil {
+		return nil, "", 0, err
+	}
+	token := auth.JoinToken{ID: string(t.ID), Secret: secret}
+	if r.Certificates != nil {
+		token.Pin = r.Certificates.Pin()
+	}
+	return t, token.Text(), revision, nil
+}
+
+// RevokeJoinToken ends a join token. Nodes that joined by it keep their keys.
+func (r *Registry) RevokeJoinToken(ctx context.Context, id muster.TokenID) (*muster.JoinToken, int64, error) {
+	if err := muster.CheckID("id", string(id)); err != nil {
+		return nil, 0, err
+	}
+	var out *muster.JoinToken
+	revision, err := r.mutate(ctx, func(v View, w *Writes) error {
+		if out = v.Token(id); out == nil {
+			return muster.Errorf(muster.NotFound, "no join token %q: see the list of tokens for those there are", id)
+		}
+		w.ForgetToken(out.Clone(), "revoked")
+		return nil
+	})
+	if err != nil {
+		return nil, 0, err
+	}
+	return out, revision, nil
+}
+
+// JoinNode gives the machine that presents a join token a node's uid, key and
+// certificate. A machine that asks again, because the answer got lost, is known by its
+// public key, and does not use the token up once more. FORBIDDEN: the token has been
+// used up; ALREADY_EXISTS: another machine has the name.
+func (r *Registry) JoinNode(ctx context.Context, in muster.JoinNodeInput) (*muster.Joined, error) {
+	if err := in.Validate(); err != nil {
+		return nil, err
+	}
+	machine, err := machineOf(in.CSR)
+	if err != nil {
+		return nil, err
+	}
+	p := muster.PrincipalOf(ctx)
+	secret, fresh := auth.NewSecret(), newUID()
+	var issued *muster.AccessKey
+	revision, err := r.mutate(ctx, func(v View, w *Writes) error {
+		t := v.Token(p.Token)
+		if t == nil {
+			return muster.Errorf(muster.Unauthenticated, "the join token was revoked: make one with muster token create")
+		}
+		if issued = r.reissued(v, w, t, machine, secret); issued != nil {
+			return nil
+		}
+		if t.Left() == 0 {
+			return muster.Errorf(muster.Forbidden, "the join token %s has been used by %s: make another one with muster token create", t.ID, usersOf(t))
+		}
+		if err := r.nameIsFree(v, in.NodeID); err != nil {
+			return err
+		}
+		issued = r.newKey(v, p, "node "+string(in.NodeID), muster.NodeAgent, secret)
+		issued.NodeUID, issued.Scope = fresh, muster.KeyScope{Nodes: []string{string(in.NodeID)}}
+		issued.NodeRole = t.Role
+		w.Key(issued, "its node joined")
+		next := t.Clone()
+		next.Used = append(next.Used, muster.TokenUse{NodeID: in.NodeID, Key: issued.ID, Machine: machine, At: stamp(r.opts.Now()), Addr: p.Addr})
+		w.Token(next, "used by "+string(in.NodeID))
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	out := &muster.Joined{NodeUID: issued.NodeUID, Key: keyText(issued.ID, secret), Revision: revision}
+	if r.Certificates != nil {
+		if out.Certificate, out.CA, err = r.Certificates.Issue(in.CSR, issued.NodeUID); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// reissued gives the key that a machine got by the token, and whose text it may not
+// know, a new secret; nil when it got none that is still good.
+func (r *Registry) reissued(v View, w *Writes, t *muster.JoinToken, machine string, secret auth.Secret) *muster.AccessKey {
+	for _, use := range t.Used {
+		if k := v.Key(use.Key); use.Machine == machine && k != nil && r.KeyStatus(k) == muster.KeyActive {
+			return r.rotate(w, k, secret, 0)
+		}
+	}
+	return nil
+}
+
+func usersOf(t *muster.JoinToken) string {
+	names := make([]string, 0, len(t.Used))
+	for _, use := range t.Used {
+		names = append(names, string(use.NodeID))
+	}
+	return strings.Join(names[:min(len(names), 5)], ", ")
+}
+
+// nameIsFree refuses a name that a node has or that is kept for one.
+func (r *Registry) nameIsFree(v View, id muster.NodeID) error {
+	for n := range rows[*muster.Node](v, tableNode, byName, id) {
+		if n.Forgotten {
+			continue
+		}
+		return muster.Errorf(muster.AlreadyExists, "the name %s is that of the node at %s, last seen %s: if this is that machine, reinstalled, run muster node forget %s first; if not, give this one another --id",
+			id, n.Addr, r.LastSeen(n).Format(time.RFC3339), id)
+	}
+	return nil
+}
+
+// machineOf tells machines apart by their public key, as a hash of it. INVALID, field
+// csr: it is no certificate request that its maker signed.
+func machineOf(csr string) (string, error) {
+	block, _ := pem.Decode([]byte(csr))
+	if block == nil || block.Type != "CERTIFICATE REQUEST" {
+		return "", muster.InvalidField("csr", "it is not a certificate request as PEM")
+	}
+	request, err := x509.ParseCertificateRequest(block.Bytes)
+	if err == nil {
+		err = request.CheckSignature()
+	}
+	if err != nil {
+		return "", muster.InvalidField("csr", "it cannot be read, or is not signed with its own key")
+	}
+	pin, err := auth.PinOfKey(request.PublicKey)
+	if err != nil {
+		return "", muster.InvalidField("csr", "its key is of a kind that is not known")
+	}
+	return pin.String(), nil
+}
+
+// RenewCertificate gives a node that calls with its own key a new certificate.
+func (r *Registry) RenewCertificate(ctx context.Context, csr string) (*muster.Certificates, error) {
+	p := muster.PrincipalOf(ctx)
+	switch {
+	case len(csr) > muster.MaxCSRBytes:
+		return nil, muster.InvalidField("csr", "it has %d bytes, at most %d are allowed", len(csr), muster.MaxCSRBytes)
+	case p.NodeUID == "":
+		return nil, muster.Errorf(muster.Forbidden, "the key %s is not a node's own: only a node that joined has a certificate", p.Name)
+	case r.Certificates == nil:
+		return nil, muster.Errorf(muster.Conflict, "this server has no TLS, and so no certificates")
+	}
+	if _, err := machineOf(csr); err != nil {
+		return nil, err
+	}
+	certificate, ca, err := r.Certificates.Issue(csr, p.NodeUID)
+	if err != nil {
+		return nil, err
+	}
+	return &muster.Certificates{Certificate: certificate, CA: ca}, nil
+}

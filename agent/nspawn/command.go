@@ -36,7 +36,8 @@ func (r record) arguments(root string) []string {
 		"--directory=" + root, "--machine=" + r.Spec.Machine,
 		"--hostname=" + strings.ReplaceAll(r.Spec.Hostname, "_", "-"), // a host name has no underscores
 		"--link-journal=no", "--resolv-conf=off", "--timezone=off",
-		"--oom-score-adj=500", // rather a machine than its supervisor or the agent
+		"--no-new-privileges=yes", // no program of set-user-id makes more of a user; services have it too
+		"--oom-score-adj=500",     // rather a machine than its supervisor or the agent
 	}
 	if r.Spec.Addr == "" {
 		args = append(args, "--private-network")

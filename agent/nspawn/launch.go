@@ -38,7 +38,7 @@ func (d *Driver) Launch(ctx context.Context, spec driver.Spec) (driver.Status, e
 	}
 	m.at(failpoint.LaunchTold)
 	if predecessor != nil {
-		if err := d.succeed(predecessor.Spec.Machine); err != nil { // it can still be removed
+		if err := d.succeed(ctx, predecessor.Spec.Machine); err != nil { // it can still be removed
 			d.opts.Logger.Error("a machine outlives its successor", "machine", predecessor.Spec.Machine, "err", err)
 		}
 		m.at(failpoint.LaunchSucceeded)
@@ -131,7 +131,7 @@ func (d *Driver) start(ctx context.Context, m machine, lock *os.File) (*os.File,
 }
 
 // succeed removes a machine whose disk another one has now.
-func (d *Driver) succeed(name string) error {
+func (d *Driver) succeed(ctx context.Context, name string) error {
 	m := d.machine(name)
 	r, err := m.record()
 	if err != nil {
@@ -145,6 +145,9 @@ func (d *Driver) succeed(name string) error {
 		if err := m.letGo(r); err != nil {
 			return errors.Join(err, lock.Close())
 		}
+	}
+	if err := d.forgetServices(ctx, m.name); err != nil {
+		return errors.Join(err, lock.Close())
 	}
 	return d.forget(m, r, lock)
 }

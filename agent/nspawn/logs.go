@@ -16,12 +16,19 @@ import (
 // ReadLog implements driver.Logs on the machine's console log.
 func (d *Driver) ReadLog(_ context.Context, name string, r driver.LogRead) (driver.LogPart, error) {
 	m := d.machine(name)
+	return m.readLog(r, func() (bool, error) {
+		status, _, err := observe(m)
+		return status.State == driver.Exited, err
+	})
+}
+
+// readLog reads a part of the log, which exited says to be the last.
+func (m machine) readLog(r driver.LogRead, exited func() (bool, error)) (driver.LogPart, error) {
 	part, err := m.readConsole(r)
 	if err != nil || len(part.Data) > 0 {
 		return part, err
 	}
-	status, _, err := observe(m)
-	if err != nil || status.State != driver.Exited {
+	if ended, err := exited(); err != nil || !ended {
 		return part, err
 	}
 	// What it wrote last may have come in between.

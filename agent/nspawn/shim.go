@@ -40,11 +40,12 @@ type supervisor struct {
 	ready    *os.File  // to the launching agent
 }
 
-// Shim is the hidden command `muster shim VERB DIR`: the supervisor of one machine. It returns the
-// exit status. It expects the machine's lock as standard input and a pipe to the agent as standard output. The hook, nil for
-// none, is told the supervisor's steps.
+// Shim is the hidden command `muster shim VERB DIR`: the supervisor of one machine, or of a process in one. It returns the
+// exit status. It expects the lock as standard input and a pipe to the agent as standard output. The hook, nil for
+// none, is told the steps of a machine's supervisor.
 func Shim(args []string, reached failpoint.Hook) int {
-	if len(args) != 2 || !slices.Contains([]string{verbRun, verbUnit, verbAdopt}, args[0]) {
+	verbs := []string{verbRun, verbUnit, verbAdopt, verbService, verbServiceAdopt, verbExec}
+	if len(args) != 2 || !slices.Contains(verbs, args[0]) {
 		fmt.Fprintln(os.Stderr, "shim is for the agent's own use")
 		return 2
 	}
@@ -56,8 +57,13 @@ func Shim(args []string, reached failpoint.Hook) int {
 }
 
 func shim(verb, dir string, reached failpoint.Hook) error {
-	if verb == verbUnit {
+	switch verb {
+	case verbUnit:
 		return separate(dir)
+	case verbService, verbServiceAdopt:
+		return attend(verb, dir)
+	case verbExec:
+		return execute(dir)
 	}
 	ready, err := takeOver()
 	if err != nil {

@@ -188,6 +188,9 @@ func (d *Driver) destroy(ctx context.Context, m machine) error {
 		return errors.Join(err, lock.Close())
 	}
 	m.at(failpoint.RemoveReleased)
+	if err := d.forgetServices(ctx, m.name); err != nil {
+		return errors.Join(err, lock.Close())
+	}
 	return d.forget(m, r, lock)
 }
 

@@ -14,10 +14,15 @@ import (
 // Watch tells which machines may have changed by themselves. A supervisor has the lock file open as long as it
 // lives, so that closing tells of its end, however it ends and whoever started it.
 func (d *Driver) Watch(ctx context.Context) <-chan string {
+	return d.watchLocks(ctx, filepath.Join(d.opts.StateDir, "locks"), d.names)
+}
+
+// watchLocks sends the names of the locks in a directory that are closed, or all of them.
+func (d *Driver) watchLocks(ctx context.Context, dir string, all func() ([]string, error)) <-chan string {
 	out := make(chan string)
-	events, err := watchCloses(filepath.Join(d.opts.StateDir, "locks"))
+	events, err := watchCloses(dir)
 	if err != nil {
-		d.opts.Logger.Error("cannot watch machines; their ends show when they are listed", "err", err)
+		d.opts.Logger.Error("cannot watch what runs; ends show when they are listed", "err", err)
 	}
 	go func() {
 		defer close(out)
@@ -28,8 +33,8 @@ func (d *Driver) Watch(ctx context.Context) <-chan string {
 		defer events.Close()
 		stop := context.AfterFunc(ctx, func() { _ = events.Close() })
 		defer stop()
-		if err := d.relay(ctx, events, out); err != nil && ctx.Err() == nil {
-			d.opts.Logger.Error("no longer watching machines; their ends show when they are listed", "err", err)
+		if err := relay(ctx, events, out, all); err != nil && ctx.Err() == nil {
+			d.opts.Logger.Error("no longer watching what runs; ends show when they are listed", "err", err)
 			<-ctx.Done()
 		}
 	}()
@@ -52,7 +57,8 @@ func watchCloses(dir string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), "inotify"), nil
 }
 
-func (d *Driver) relay(ctx context.Context, events *os.File, out chan<- string) error {
+// relay sends the names that events tell of; all of them when the kernel has dropped some.
+func relay(ctx context.Context, events *os.File, out chan<- string, all func() ([]string, error)) error {
 	buf := make([]byte, 16<<10)
 	for {
 		n, err := events.Read(buf)
@@ -61,7 +67,7 @@ func (d *Driver) relay(ctx context.Context, events *os.File, out chan<- string) 
 		}
 		names, overflow := closed(buf[:n])
 		if overflow {
-			if names, err = d.names(); err != nil {
+			if names, err = all(); err != nil {
 				return err
 			}
 		}

@@ -56,6 +56,15 @@ func At(proc, path string) (Group, error) {
 }
 
 func find(proc string) (*Own, error) {
+	own, err := locate(proc)
+	if err != nil {
+		return nil, err
+	}
+	return own, own.decide()
+}
+
+// locate reads where the process is, as it is.
+func locate(proc string) (*Own, error) {
 	if proc == "" {
 		proc = "/proc"
 	}
@@ -80,7 +89,7 @@ func find(proc string) (*Own, error) {
 			}
 		}
 	}
-	return own, own.decide()
+	return own, nil
 }
 
 // decide between v1 (or hybrid) and v2, by where the controllers are.

@@ -21,6 +21,7 @@ type Node struct {
 	Hostname string   `gorm:"column:hostname" json:"hostname"`
 	Addr     string   `gorm:"column:addr" json:"addr"`
 	Port     int      `gorm:"column:port" json:"port"`
+	Secure   bool     `gorm:"column:secure" json:"secure"` // its agent takes calls by TLS, from the server only
 	Role     NodeRole `gorm:"column:role" json:"role"`
 	CPUCount int      `gorm:"column:cpu_count" json:"cpuCount"`
 	MemoryMB int      `gorm:"column:memory_mb" json:"memoryMb"`
@@ -149,6 +150,7 @@ type RegisterNodeInput struct {
 	Hostname        string                `json:"hostname"`
 	Addr            string                `json:"addr"`
 	Port            int                   `json:"port"`
+	Secure          bool                  `json:"secure,omitempty"`
 	Role            NodeRole              `json:"role"`
 	CPUCount        int                   `json:"cpuCount"`
 	MemoryMB        int                   `json:"memoryMb"`

@@ -129,7 +129,7 @@ func (r *Registry) registered(v View, before *muster.Node, in *muster.RegisterNo
 		}
 		n.Subnet = subnet
 	}
-	n.ID, n.Hostname, n.Addr, n.Port, n.Role = in.ID, in.Hostname, in.Addr, in.Port, in.Role
+	n.ID, n.Hostname, n.Addr, n.Port, n.Secure, n.Role = in.ID, in.Hostname, in.Addr, in.Port, in.Secure, in.Role
 	n.CPUCount, n.MemoryMB, n.AgentLabels = in.CPUCount, in.MemoryMB, orEmpty(in.Labels)
 	if n.LabelEdits == nil {
 		n.LabelEdits = muster.Edits{}
@@ -158,7 +158,7 @@ func (v View) welcome(n *muster.Node) {
 }
 
 func sameNode(a, b *muster.Node) bool {
-	return a.ID == b.ID && a.Hostname == b.Hostname && a.Addr == b.Addr && a.Port == b.Port && a.Role == b.Role &&
+	return a.ID == b.ID && a.Hostname == b.Hostname && a.Addr == b.Addr && a.Port == b.Port && a.Secure == b.Secure && a.Role == b.Role &&
 		a.CPUCount == b.CPUCount && a.MemoryMB == b.MemoryMB && maps.Equal(a.AgentLabels, b.AgentLabels) &&
 		slices.Equal(a.Images, b.Images) && slices.Equal(a.Volumes, b.Volumes) && slices.Equal(a.HostPaths, b.HostPaths) && a.Version == b.Version && a.BootID == b.BootID &&
 		a.Incarnation == b.Incarnation && a.Status == b.Status
@@ -193,7 +193,7 @@ func (r *Registry) checkIdentity(ctx context.Context, in *muster.RegisterNodeInp
 	if last := r.beats.seen(n.UID); last.IsZero() || time.Since(last) > r.opts.Liveness.Interval*3/2 {
 		return nil
 	}
-	uid, incarnation, err := r.Agents.Identify(ctx, n.Addr, n.Port)
+	uid, incarnation, err := r.Agents.Identify(ctx, n)
 	if err != nil || uid != n.UID || incarnation != n.Incarnation {
 		return nil
 	}

@@ -44,12 +44,14 @@ type History interface {
 type Agents interface {
 	// Nudge tells the agent that its node's desired revision has moved.
 	Nudge(ctx context.Context, n Nudge) error
-	// Identify asks who answers at an agent's address.
-	Identify(ctx context.Context, addr string, port int) (muster.NodeUID, int64, error)
+	// Identify asks who answers at the address of a node's agent.
+	Identify(ctx context.Context, n *muster.Node) (muster.NodeUID, int64, error)
 }
 
 // Nudge names what an agent should look at.
 type Nudge struct {
+	UID             muster.NodeUID // of the node
+	Secure          bool           // as the node's
 	Addr            string
 	Port            int
 	Instance        muster.InstanceID
@@ -380,6 +382,7 @@ func (r *Registry) announce(b *batch) {
 		if node == nil || !node.Live() {
 			continue
 		}
+		n.UID, n.Secure = uid, node.Secure
 		n.Addr, n.Port, n.Incarnation = node.Addr, node.Port, node.Incarnation
 		select {
 		case r.nudges <- n:

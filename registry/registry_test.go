@@ -26,11 +26,11 @@ func (a *agents) Nudge(context.Context, registry.Nudge) error {
 	return nil
 }
 
-func (a *agents) Identify(_ context.Context, addr string, port int) (muster.NodeUID, int64, error) {
+func (a *agents) Identify(_ context.Context, n *muster.Node) (muster.NodeUID, int64, error) {
 	if a.identity == nil {
-		return "", 0, fmt.Errorf("nobody answers at %s:%d", addr, port)
+		return "", 0, fmt.Errorf("nobody answers at %s:%d", n.Addr, n.Port)
 	}
-	return a.identity(addr, port)
+	return a.identity(n.Addr, n.Port)
 }
 
 // world is a registry on a real database, running.

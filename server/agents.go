@@ -27,20 +27,47 @@ const (
 
 // agents reaches the agents over HTTP; the registry bounds how many at once.
 type agents struct {
-	client       *http.Client
+	client       *http.Client // of agents without TLS
+	authority    *authority   // nil: none has TLS
 	sent, failed atomic.Int64
 }
 
-func newAgents() *agents {
-	return &agents{client: &http.Client{
+func newAgents(a *authority) *agents {
+	return &agents{authority: a, client: agentClient(&http.Transport{MaxIdleConns: 256, MaxIdleConnsPerHost: 1, IdleConnTimeout: 30 * time.Second})}
+}
+
+func agentClient(transport *http.Transport) *http.Client {
+	return &http.Client{
 		Timeout: agentTimeout,
 		// An agent has no reason to send us elsewhere, and no proxy knows it.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		Transport:     &http.Transport{MaxIdleConns: 256, MaxIdleConnsPerHost: 1, IdleConnTimeout: 30 * time.Second},
-	}}
+		Transport:     transport,
+	}
 }
 
 func (a *agents) close() { a.client.CloseIdleConnections() }
+
+// target is the agent of a node.
+type target struct {
+	uid    muster.NodeUID
+	addr   string
+	port   int
+	secure bool
+}
+
+func (t target) address() string { return net.JoinHostPort(t.addr, strconv.Itoa(t.port)) }
+
+// reach is how to call an agent. By TLS each call has a connection of its own: one that
+// is kept would be to whoever was at the address when it was made.
+func (a *agents) reach(t target) (client *http.Client, scheme string, err error) {
+	switch {
+	case !t.secure:
+		return a.client, "http", nil
+	case a.authority == nil:
+		return nil, "", fmt.Errorf("call the agent at %s: it takes calls by TLS, and this server has none", t.address())
+	}
+	return agentClient(&http.Transport{DisableKeepAlives: true, TLSClientConfig: a.authority.party().CallNode(t.uid)}), "https", nil
+}
 
 // Nudge tells an agent that its node's desired revision has moved.
 func (a *agents) Nudge(ctx context.Context, n registry.Nudge) error {
@@ -53,7 +80,7 @@ func (a *agents) Nudge(ctx context.Context, n registry.Nudge) error {
 		return fmt.Errorf("encode the nudge: %w", err)
 	}
 	path := "/instances/" + url.PathEscape(string(n.Instance)) + "/provision"
-	if _, err := a.call(ctx, http.MethodPost, n.Addr, n.Port, path, body); err != nil {
+	if _, err := a.call(ctx, http.MethodPost, target{n.UID, n.Addr, n.Port, n.Secure}, path, body); err != nil {
 		a.failed.Add(1)
 		return err
 	}
@@ -61,9 +88,10 @@ func (a *agents) Nudge(ctx context.Context, n registry.Nudge) error {
 	return nil
 }
 
-// Identify asks who answers at an agent's address.
-func (a *agents) Identify(ctx context.Context, addr string, port int) (muster.NodeUID, int64, error) {
-	answer, err := a.call(ctx, http.MethodGet, addr, port, "/identity", nil)
+// Identify asks who answers at the address of a node's agent.
+func (a *agents) Identify(ctx context.Context, n *muster.Node) (muster.NodeUID, int64, error) {
+	at := target{n.UID, n.Addr, n.Port, n.Secure}
+	answer, err := a.call(ctx, http.MethodGet, at, "/identity", nil)
 	if err != nil {
 		return "", 0, err
 	}
@@ -72,22 +100,26 @@ func (a *agents) Identify(ctx context.Context, addr string, port int) (muster.No
 		Incarnation int64          `json:"incarnation"`
 	}
 	if err := json.Unmarshal(answer, &who); err != nil {
-		return "", 0, fmt.Errorf("the agent at %s:%d did not say who it is: %w", addr, port, err)
+		return "", 0, fmt.Errorf("the agent at %s did not say who it is: %w", at.address(), err)
 	}
 	return who.UID, who.Incarnation, nil
 }
 
 // call makes one call and returns the body of an answer that is a success.
-func (a *agents) call(ctx context.Context, method, addr string, port int, path string, body []byte) ([]byte, error) {
-	address := net.JoinHostPort(addr, strconv.Itoa(port))
-	request, err := http.NewRequestWithContext(ctx, method, "http://"+address+path, bytes.NewReader(body))
+func (a *agents) call(ctx context.Context, method string, at target, path string, body []byte) ([]byte, error) {
+	address := at.address()
+	client, scheme, err := a.reach(at)
+	if err != nil {
+		return nil, err
+	}
+	request, err := http.NewRequestWithContext(ctx, method, scheme+"://"+address+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, fmt.Errorf("call the agent at %s: %w", address, err)
 	}
 	if body != nil {
 		request.Header.Set("Content-Type", "application/json")
 	}
-	response, err := a.client.Do(request)
+	response, err := client.Do(request)
 	if err != nil {
 		return nil, fmt.Errorf("call the agent at %s: %w", address, err)
 	}

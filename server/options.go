@@ -27,6 +27,10 @@ type Options struct {
 	DataDir        string   // where the database is; DefaultDataDir
 	Listen         string   // address and port; DefaultListen. Port 0: any free one
 	Insecure       bool     // allows an address off loopback; false
+	TLS            bool     // by TLS on loopback too; false: where other machines can come from
+	TLSNames       []string // further names and IPs that the server is reached at, for its certificate; none
+	TLSCert        string   // a file: a certificate of one's own for who is no member of the cluster; empty: issued here
+	TLSKey         string   // a file: its private key
 	AllowedHosts   []string // Host headers that are served beside those of loopback; none
 	AllowedOrigins []string // web pages of other origins that may call, such as https://ops.example; none
 	MaxConnections int      // connections at once, the rest get 503; 8192
@@ -59,7 +63,8 @@ type Options struct {
 	OperationTime time.Duration    // how long an operation of GraphQL may take; 30 s
 	PingInterval  time.Duration    // how often a WebSocket is asked whether it lives; 20 s
 
-	Logger *slog.Logger // slog.Default()
+	Now    func() time.Time // what certificates go by; time.Now
+	Logger *slog.Logger     // slog.Default()
 }
 
 // registry returns the settings that are the registry's own.
@@ -114,6 +119,9 @@ func (o Options) withDefaults() Options {
 	if !o.InstanceNetwork.IsValid() {
 		o.InstanceNetwork = netip.MustParsePrefix(registry.DefaultInstanceNetwork)
 	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
@@ -148,6 +156,9 @@ func (o Options) Validate() error {
 		return muster.InvalidField("cpu-overcommit", "%g is less than 1; 1 promises exactly the CPUs that there are", o.CPUOvercommit)
 	}
 	if err := checkOrigins(o.AllowedOrigins); err != nil {
+		return err
+	}
+	if err := o.checkTLS(); err != nil {
 		return err
 	}
 	return o.registry().Validate()

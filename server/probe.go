@@ -14,14 +14,22 @@ import (
 // own each time.
 type probe struct {
 	addresses []string // tried in turn until one can be connected to
+	scheme    string
 	client    *http.Client
 }
 
-func newProbe(listening net.Addr) *probe {
-	return &probe{addresses: waysTo(listening), client: &http.Client{
+// newProbe makes one; a is nil where there is no TLS.
+func newProbe(listening net.Addr, a *authority) *probe {
+	p := &probe{addresses: waysTo(listening), scheme: "http"}
+	transport := &http.Transport{DisableKeepAlives: true}
+	if a != nil {
+		p.scheme, transport.TLSClientConfig = "https", a.party().CallServer()
+	}
+	p.client = &http.Client{
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		Transport:     &http.Transport{DisableKeepAlives: true},
-	}}
+		Transport:     transport,
+	}
+	return p
 }
 
 // waysTo are the addresses that this machine reaches a listener at: its own, or
@@ -49,7 +57,7 @@ func (p *probe) ask(ctx context.Context) (err error) {
 }
 
 func (p *probe) askAt(ctx context.Context, address string) error {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/healthz", nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, p.scheme+"://"+address+"/healthz", nil)
 	if err != nil {
 		return fmt.Errorf("ask %s: %w", address, err)
 	}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -42,6 +43,8 @@ type Server struct {
 	images    *images.Store
 	transport *transport.Handler
 	agents    *agents
+	authority *authority        // nil: no TLS
+	given     *givenCertificate // nil: none of the operator's own
 	http      *http.Server
 	fresh     freshConns
 
@@ -67,9 +70,13 @@ func Open(ctx context.Context, o Options) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{
-		options: o, log: o.Logger, agents: newAgents(), quit: make(chan struct{}),
+		options: o, log: o.Logger, quit: make(chan struct{}),
 		listener: newCappedListener(listener, o.MaxConnections),
 	}
+	if o.servesTLS() {
+		s.authority = &authority{dir: filepath.Join(o.DataDir, authorityDir), names: o.tlsNames(), log: o.Logger, now: o.Now}
+	}
+	s.agents = newAgents(s.authority)
 	s.closing = sync.OnceValue(s.close)
 	if err := s.assemble(ctx); err != nil {
 		return nil, errors.Join(err, s.Close())
@@ -88,16 +95,21 @@ func (s *Server) assemble(ctx context.Context) (err error) {
 	}
 	s.hub = watch.New(s.store, watch.Options{})
 	rules := o.registry()
-	rules.Probe = s.heard(newProbe(s.Addr()))
-	s.registry, err = registry.Open(ctx, registry.Deps{
-		Store: s.store, History: s.store, Hub: s.hub, Agents: s.agents, Logger: s.log,
-	}, rules)
+	rules.Probe = s.heard(newProbe(s.Addr(), s.authority))
+	deps := registry.Deps{Store: s.store, History: s.store, Hub: s.hub, Agents: s.agents, Logger: s.log}
+	if s.authority != nil {
+		deps.Certificates = s.authority
+	}
+	s.registry, err = registry.Open(ctx, deps, rules)
 	if err != nil {
+		return err
+	}
+	if err := s.openTLS(s.registry.ServerInfo().ClusterUID); err != nil {
 		return err
 	}
 	s.transport = s.graphql()
 	s.http = &http.Server{
-		Handler:           newHosts(o.Listen, o.AllowedHosts).only(s.routes()),
+		Handler:           newHosts(o.Listen, o.hostNames()).only(s.routes()),
 		ReadHeaderTimeout: readHeaderTimeout,
 		ReadTimeout:       readTimeout,
 		WriteTimeout:      writeTimeout,
@@ -127,6 +139,15 @@ func (s *Server) routes() http.Handler {
 // Addr is the address that is listened on, with the port that was taken.
 func (s *Server) Addr() net.Addr { return s.listener.Addr() }
 
+// URL is where the server is reached from this machine, and by which protocol.
+func (s *Server) URL() string {
+	scheme := "http"
+	if s.authority != nil {
+		scheme = "https"
+	}
+	return scheme + "://" + waysTo(s.Addr())[0]
+}
+
 // Run serves until ctx ends, Close is called or something fails, and then stops
 // in the order that the package's documentation gives. It can run once.
 func (s *Server) Run(ctx context.Context) error {
@@ -151,7 +172,7 @@ func (s *Server) Run(ctx context.Context) error {
 		}
 		return s.drain(context.WithoutCancel(ctx))
 	})
-	s.log.Info("serving", "addr", s.Addr().String(), "data_dir", s.options.DataDir)
+	s.log.Info("serving", "url", s.URL(), "addr", s.Addr().String(), "data_dir", s.options.DataDir)
 	defer s.log.Info("stopped")
 	return group.Wait()
 }
@@ -179,7 +200,11 @@ func (s *Server) begin() (running chan struct{}, err error) {
 }
 
 func (s *Server) serve() error {
-	err := s.http.Serve(s.listener)
+	var listener net.Listener = s.listener
+	if s.authority != nil {
+		listener = &secureListener{Listener: listener, config: s.serverTLS()}
+	}
+	err := s.http.Serve(listener)
 	if s.stopping.Load() && (errors.Is(err, http.ErrServerClosed) || errors.Is(err, net.ErrClosed)) {
 		return nil
 	}

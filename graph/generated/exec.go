@@ -470,6 +470,7 @@ type ComplexityRoot struct {
 		Revision         func(childComplexity int) int
 		Role             func(childComplexity int) int
 		Schedulable      func(childComplexity int) int
+		Secure           func(childComplexity int) int
 		Status           func(childComplexity int) int
 		StatusReason     func(childComplexity int) int
 		StatusSince      func(childComplexity int) int
@@ -2746,6 +2747,12 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Node.Schedulable(childComplexity), true
+	case "Node.secure":
+		if e.ComplexityRoot.Node.Secure == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Node.Secure(childComplexity), true
 	case "Node.status":
 		if e.ComplexityRoot.Node.Status == nil {
 			break
@@ -4212,6 +4219,8 @@ type Node {
   addr: String!
   "The agent's port."
   port: Int!
+  "Whether the agent takes calls by TLS, from the server only."
+  secure: Boolean!
   "What it is for."
   role: NodeRole!
   "CPUs that it offers to instances."
@@ -4974,6 +4983,8 @@ input RegisterNodeInput {
   addr: String!
   "The agent's port."
   port: Int!
+  "Whether the agent takes calls by TLS, from the server only."
+  secure: Boolean = false
   "What it is for."
   role: NodeRole = COMPUTE
   "CPUs that it offers to instances."
@@ -6559,6 +6570,8 @@ func (ec *executionContext) childFields_Node(ctx context.Context, field graphql.
 		return ec.fieldContext_Node_addr(ctx, field)
 	case "port":
 		return ec.fieldContext_Node_port(ctx, field)
+	case "secure":
+		return ec.fieldContext_Node_secure(ctx, field)
 	case "role":
 		return ec.fieldContext_Node_role(ctx, field)
 	case "cpuCount":
@@ -15851,6 +15864,29 @@ func (ec *executionContext) fieldContext_Node_port(_ context.Context, field grap
 	return graphql.NewScalarFieldContext("Node", field, false, false, "Int")
 }
 
+func (ec *executionContext) _Node_secure(ctx context.Context, field graphql.CollectedField, obj *muster.Node) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Node_secure(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Secure, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v bool) graphql.Marshaler {
+			return ec.marshalNBoolean2bool(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Node_secure(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Node", field, false, false, "Boolean")
+}
+
 func (ec *executionContext) _Node_role(ctx context.Context, field graphql.CollectedField, obj *muster.Node) (ret graphql.Marshaler) {
 	return graphql.ResolveField(
 		ctx,
@@ -22906,6 +22942,9 @@ func (ec *executionContext) unmarshalInputRegisterNodeInput(ctx context.Context,
 		asMap[k] = v
 	}
 
+	if _, present := asMap["secure"]; !present {
+		asMap["secure"] = false
+	}
 	if _, present := asMap["role"]; !present {
 		asMap["role"] = "COMPUTE"
 	}
@@ -22922,7 +22961,7 @@ func (ec *executionContext) unmarshalInputRegisterNodeInput(ctx context.Context,
 		asMap["appliedRevision"] = 0
 	}
 
-	fieldsInOrder := [...]string{"id", "uid", "hostname", "addr", "port", "role", "cpuCount", "memoryMb", "labels", "incarnation", "version", "bootId", "images", "volumes", "hostPaths", "epoch", "appliedRevision", "instances"}
+	fieldsInOrder := [...]string{"id", "uid", "hostname", "addr", "port", "secure", "role", "cpuCount", "memoryMb", "labels", "incarnation", "version", "bootId", "images", "volumes", "hostPaths", "epoch", "appliedRevision", "instances"}
 	for _, k := range fieldsInOrder {
 		v, ok := asMap[k]
 		if !ok {
@@ -22964,6 +23003,13 @@ func (ec *executionContext) unmarshalInputRegisterNodeInput(ctx context.Context,
 				return it, err
 			}
 			it.Port = data
+		case "secure":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("secure"))
+			data, err := ec.unmarshalOBoolean2bool(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Secure = data
 		case "role":
 			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("role"))
 			data, err := ec.unmarshalONodeRole2githubᚗcomᚋmusterᚑcloudᚋmusterᚐNodeRole(ctx, v)
@@ -26567,6 +26613,11 @@ func (ec *executionContext) _Node(ctx context.Context, sel ast.SelectionSet, obj
 			}
 		case "port":
 			out.Values[i] = ec._Node_port(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "secure":
+			out.Values[i] = ec._Node_secure(ctx, field, obj)
 			if out.Values[i] == graphql.Null {
 				atomic.AddUint32(&out.Invalids, 1)
 			}

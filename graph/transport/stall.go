@@ -54,7 +54,11 @@ const maxUnsent = 16 << 10
 // all of that, and one that reads slowly would pass for one that reads nothing: a
 // full socket counts as writable only once a good part of it has gone.
 func (c *steadyConn) pull() {
-	tcp, ok := c.Conn.(syscall.Conn)
+	conn := c.Conn
+	if over, ok := conn.(interface{ NetConn() net.Conn }); ok { // TLS is over it
+		conn = over.NetConn()
+	}
+	tcp, ok := conn.(syscall.Conn)
 	if !ok {
 		return
 	}

@@ -205,10 +205,10 @@ func (c *cluster) Nudge(ctx context.Context, n registry.Nudge) error {
 }
 
 // Identify asks who is at the address.
-func (c *cluster) Identify(_ context.Context, addr string, _ int) (muster.NodeUID, int64, error) {
-	node := c.nodeAt(addr)
+func (c *cluster) Identify(_ context.Context, at *muster.Node) (muster.NodeUID, int64, error) {
+	node := c.nodeAt(at.Addr)
 	if node == nil || !node.link.bothWays() {
-		return "", 0, unreachable("nobody answers at " + addr)
+		return "", 0, unreachable("nobody answers at " + at.Addr)
 	}
 	return node.identity()
 }

@@ -24,6 +24,7 @@ CREATE TABLE nodes (
     hostname         text     NOT NULL,
     addr             text     NOT NULL,
     port             integer  NOT NULL,
+    secure           boolean  NOT NULL,
     role             text     NOT NULL,
     cpu_count        integer  NOT NULL,
     memory_mb        integer  NOT NULL,

@@ -45,6 +45,7 @@ func (a *app) serverCommand() *cobra.Command {
 
 // serverFlags declares the settings of a server that `dev` has too.
 func serverFlags(f *pflag.FlagSet, o *server.Options) {
+	f.BoolVar(&o.Keyless, "keyless", true, "ask nobody for a key: every program on this machine can do everything; only on loopback")
 	f.BoolVar(&o.Insecure, "insecure", false, "allow an address off loopback, without keys: everybody who reaches it can do everything")
 	f.StringSliceVar(&o.AllowedHosts, "allowed-hosts", nil, "further `HOSTS` that are answered to, separated by commas")
 	f.StringSliceVar(&o.AllowedOrigins, "allowed-origins", nil, "`ORIGINS` of other web pages that may call, separated by commas")

@@ -173,29 +173,25 @@ func (r *Registry) changeKey(ctx context.Context, id muster.KeyID, change func(V
 	return out, revision, nil
 }
 
-// EnsureAdminKey makes an ADMIN key of that name when there is no ADMIN key yet, or
-// when the one of that name that there was is to be replaced. It returns the key's
-// text, or "" when nothing was made.
-func (r *Registry) EnsureAdminKey(ctx context.Context, name string, replace bool) (string, error) {
+// EnsureAdminKey makes an ADMIN key of that name when there is none that is good, and
+// gives one that was never used a new secret: nobody has that. It returns the key's text,
+// or "" when nothing was made.
+func (r *Registry) EnsureAdminKey(ctx context.Context, name string) (string, error) {
 	secret := auth.NewSecret()
 	var made *muster.AccessKey
 	_, err := r.commits.submit(ctx, itself, func(v View, w *Writes) error {
 		made = nil
-		var before *muster.AccessKey
 		for k := range v.Keys() {
-			if k.Role == muster.Admin && k.Name == name && k.RevokedAt == nil && k.ExpiresAt == nil {
-				before = k
+			if k.Role != muster.Admin || k.ExpiresAt != nil || k.RevokedAt != nil {
+				continue
 			}
-		}
-		switch {
-		case before != nil && !replace:
+			if k.Name == name && r.LastUsed(k) == nil {
+				made = r.rotate(w, k, secret, 0)
+			}
 			return nil
-		case before != nil:
-			made = r.rotate(w, before, secret, 0)
-		default:
-			made = r.newKey(v, muster.Principal{Name: itself.Name}, name, muster.Admin, secret)
-			w.Key(made, "created at the first start")
 		}
+		made = r.newKey(v, muster.Principal{Name: itself.Name}, name, muster.Admin, secret)
+		w.Key(made, "created at the first start")
 		return nil
 	})
 	if err != nil || made == nil {

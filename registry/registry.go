@@ -156,6 +156,9 @@ type Deps struct {
 	Agents       Agents
 	Logger       *slog.Logger // nil: slog.Default
 	Certificates Certificates // nil: there is no TLS
+	// KeysChanged is told when a key may open less than before; nil: nobody is. It must
+	// not block.
+	KeysChanged func()
 }
 
 // Registry answers and changes the state of the cloud. Its methods are safe for
@@ -372,6 +375,9 @@ func (r *Registry) hear(b *batch) {
 func (r *Registry) announce(b *batch) {
 	if len(b.changes) > 0 {
 		r.Hub.Publish(b.changes)
+	}
+	if len(b.keys.kept)+len(b.keys.dropped) > 0 && r.KeysChanged != nil {
+		r.KeysChanged()
 	}
 	for uid := range b.nodes.dropped {
 		r.beats.forget(uid)

@@ -15,6 +15,8 @@ import (
 func (s *Server) graphql() *transport.Handler {
 	return transport.New(graph.NewSchema(s.registry), s.hub, transport.Options{
 		Logger:          s.log,
+		Authenticate:    s.door.authenticate,
+		Admitted:        s.registry.Admitted,
 		Origins:         s.options.AllowedOrigins,
 		AroundResponses: []graphql.ResponseMiddleware{graph.Loaders(s.registry)},
 		Limits:          s.options.Limits,

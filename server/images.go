@@ -44,7 +44,7 @@ func (s *Server) putImage() http.Handler {
 			writeError(w, http.StatusForbidden, muster.Errorf(muster.Forbidden, "this page's origin may not call the server; allow it in the server's settings: %w", err))
 			return
 		}
-		image, err := s.importImage(muster.WithPrincipal(r.Context(), muster.Local()), w, r)
+		image, err := s.importImage(r.Context(), w, r)
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(imageStall))
 		if err != nil {
 			s.refuseImage(w, err)

@@ -5,7 +5,7 @@ import (
 	"net/http"
 )
 
-const landingText = `muster %s: the registry of a small cloud
+const landingText = `muster: the registry of a small cloud
 
   /graphql      the API: queries and mutations by POST, subscriptions by WebSocket
   /images/      their archives: PUT /images/NAME
@@ -16,10 +16,9 @@ const landingText = `muster %s: the registry of a small cloud
 `
 
 // landing says what is here to whoever looks at the root.
-func landing(version string) http.Handler {
-	text := fmt.Sprintf(landingText, version)
+func landing() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		_, _ = fmt.Fprint(w, text)
+		_, _ = fmt.Fprint(w, landingText)
 	})
 }

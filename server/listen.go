@@ -34,6 +34,15 @@ func listen(address string, insecure bool) (*net.TCPListener, error) {
 	return l.(*net.TCPListener), nil
 }
 
+// checkKeyless refuses a server off loopback that asks nobody for a key.
+func checkKeyless(o Options) error {
+	host, _, _ := net.SplitHostPort(o.Listen) // listen refuses what cannot be read
+	if o.Keyless && !o.Insecure && !loopback(host) {
+		return muster.InvalidField("keyless", "%s is not on loopback, and without keys everybody who reaches it could do everything: leave --keyless out, or listen on %s", o.Listen, DefaultListen)
+	}
+	return nil
+}
+
 func loopback(host string) bool {
 	ip := net.ParseIP(host)
 	return strings.EqualFold(host, "localhost") || (ip != nil && ip.IsLoopback())

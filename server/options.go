@@ -27,6 +27,7 @@ type Options struct {
 	DataDir        string   // where the database is; DefaultDataDir
 	Listen         string   // address and port; DefaultListen. Port 0: any free one
 	Insecure       bool     // allows an address off loopback; false
+	Keyless        bool     // asks nobody for a key, on loopback alone; false
 	TLS            bool     // by TLS on loopback too; false: where other machines can come from
 	TLSNames       []string // further names and IPs that the server is reached at, for its certificate; none
 	TLSCert        string   // a file: a certificate of one's own for who is no member of the cluster; empty: issued here

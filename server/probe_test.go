@@ -18,7 +18,8 @@ import (
 // quick are thresholds that a test can wait for.
 func quick(listen string) server.Options {
 	return server.Options{
-		Listen: listen, Insecure: true, MaxConnections: 3,
+		Keyless: true,
+		Listen:  listen, Insecure: true, MaxConnections: 3,
 		HeartbeatInterval: 200 * time.Millisecond, UnhealthyAfter: 400 * time.Millisecond,
 		PruneAfter: time.Hour, SweepInterval: 20 * time.Millisecond,
 	}

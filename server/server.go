@@ -43,6 +43,7 @@ type Server struct {
 	images    *images.Store
 	transport *transport.Handler
 	agents    *agents
+	door      *doorman
 	authority *authority        // nil: no TLS
 	given     *givenCertificate // nil: none of the operator's own
 	http      *http.Server
@@ -63,6 +64,9 @@ type Server struct {
 func Open(ctx context.Context, o Options) (*Server, error) {
 	o = o.withDefaults()
 	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	if err := checkKeyless(o); err != nil {
 		return nil, err
 	}
 	listener, err := listen(o.Listen, o.Insecure)
@@ -96,7 +100,7 @@ func (s *Server) assemble(ctx context.Context) (err error) {
 	s.hub = watch.New(s.store, watch.Options{})
 	rules := o.registry()
 	rules.Probe = s.heard(newProbe(s.Addr(), s.authority))
-	deps := registry.Deps{Store: s.store, History: s.store, Hub: s.hub, Agents: s.agents, Logger: s.log}
+	deps := registry.Deps{Store: s.store, History: s.store, Hub: s.hub, Agents: s.agents, Logger: s.log, KeysChanged: func() { s.transport.Expel() }}
 	if s.authority != nil {
 		deps.Certificates = s.authority
 	}
@@ -107,9 +111,10 @@ func (s *Server) assemble(ctx context.Context) (err error) {
 	if err := s.openTLS(s.registry.ServerInfo().ClusterUID); err != nil {
 		return err
 	}
+	s.door = newDoorman(s)
 	s.transport = s.graphql()
 	s.http = &http.Server{
-		Handler:           newHosts(o.Listen, o.hostNames()).only(s.routes()),
+		Handler:           newHosts(o.Listen, o.hostNames()).only(s.mux()),
 		ReadHeaderTimeout: readHeaderTimeout,
 		ReadTimeout:       readTimeout,
 		WriteTimeout:      writeTimeout,
@@ -119,21 +124,6 @@ func (s *Server) assemble(ctx context.Context) (err error) {
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
 	return nil
-}
-
-// routes is the whole of what is served, a line each.
-func (s *Server) routes() http.Handler {
-	mux := http.NewServeMux()
-	mux.Handle("/graphql", s.transport)
-	mux.Handle("/playground", toPlayground())
-	mux.Handle("/playground/", playground())
-	mux.Handle("PUT /images/{name}", s.putImage())
-	mux.Handle("GET /images/blobs/{digest}", s.getImage())
-	mux.Handle("GET /healthz", healthz())
-	mux.Handle("GET /readyz", readyz(s.ready))
-	mux.Handle("GET /metrics", s.metrics())
-	mux.Handle("GET /{$}", landing(s.options.Version))
-	return mux
 }
 
 // Addr is the address that is listened on, with the port that was taken.
@@ -161,6 +151,10 @@ func (s *Server) Run(ctx context.Context) error {
 	background, stopRegistry := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopRegistry()
 	group.Go(func() error { return s.registry.Run(background) })
+	if err := s.welcome(ctx); err != nil {
+		stopRegistry()
+		return errors.Join(err, group.Wait())
+	}
 	s.registry.Listening()
 	group.Go(func() error { return s.sweepImages(background) })
 	group.Go(s.serve)
@@ -175,6 +169,15 @@ func (s *Server) Run(ctx context.Context) error {
 	s.log.Info("serving", "url", s.URL(), "addr", s.Addr().String(), "data_dir", s.options.DataDir)
 	defer s.log.Info("stopped")
 	return group.Wait()
+}
+
+// welcome makes sure that somebody can come in.
+func (s *Server) welcome(ctx context.Context) error {
+	if s.options.Keyless {
+		s.log.Warn("no key is asked for: every program on this machine can do everything")
+		return nil
+	}
+	return s.ensureAdminKey(ctx)
 }
 
 // heard asks the probe while the server means to be heard: a port that was closed

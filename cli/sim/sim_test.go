@@ -22,6 +22,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func serve(t *testing.T, network string) string {
 	t.Helper()
 	s, err := server.Open(t.Context(), server.Options{
+		Keyless: true,
 		DataDir: t.TempDir(), Listen: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler),
 		HeartbeatInterval: 200 * time.Millisecond, UnhealthyAfter: 30 * time.Second, InstanceNetwork: netip.MustParsePrefix(network),
 	})

@@ -30,6 +30,7 @@ type conn struct {
 	cancel  context.CancelFunc
 
 	principal    muster.Principal // written once, before operations
+	expiry       *time.Timer      // of the principal; nil: it does not expire
 	acknowledged bool
 	hurried      bool // the reader is in the middle of a large message
 
@@ -71,6 +72,9 @@ func (c *conn) serve(ctx context.Context) {
 	c.tasks.Go(func() { w.run(ctx) })
 	c.read(ctx)
 	c.cancel()
+	if c.expiry != nil {
+		c.expiry.Stop()
+	}
 	c.linger()
 	_ = c.raw.Close()
 	c.tasks.Wait()

@@ -49,6 +49,9 @@ func (h *Handler) serveHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	principal, err := h.options.Authenticate(r.Context(), r, nil)
 	if err != nil {
+		if muster.CodeOf(err) == muster.Unauthenticated {
+			w.Header().Set("WWW-Authenticate", "Bearer")
+		}
 		x.refuseError(err)
 		return
 	}

@@ -19,6 +19,9 @@ type Options struct {
 	// payload of connection_init and the request that was upgraded. An error
 	// refuses the caller. Nil: everybody is muster.Local.
 	Authenticate func(ctx context.Context, r *http.Request, init map[string]any) (muster.Principal, error)
+	// Admitted reports whether a caller that was authenticated earlier still would be;
+	// Expel asks it. Nil: always.
+	Admitted func(muster.Principal) bool
 	// Origins are further web origins, such as "https://console.example", that may
 	// call beside the server's own.
 	Origins []string
@@ -73,6 +76,9 @@ func (o Options) withDefaults() Options {
 		o.Authenticate = func(context.Context, *http.Request, map[string]any) (muster.Principal, error) {
 			return muster.Local(), nil
 		}
+	}
+	if o.Admitted == nil {
+		o.Admitted = func(muster.Principal) bool { return true }
 	}
 	orElse(&o.OperationTime, 30*time.Second)
 	orElse(&o.BodyTime, 10*time.Second)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net"
+	"time"
 
 	"github.com/gorilla/websocket"
 
@@ -150,6 +151,13 @@ func (c *conn) initialise(ctx context.Context, payload json.RawMessage) bool {
 	if !c.h.register(c, principal) {
 		c.close(closeTryAgain, "Too many connections of this principal: close some or try again later")
 		return false
+	}
+	if !c.h.options.Admitted(principal) { // its key may have ended before Expel could see the connection
+		c.close(closeForbidden, "The access key was revoked")
+		return false
+	}
+	if !principal.Expires.IsZero() {
+		c.expiry = time.AfterFunc(time.Until(principal.Expires), func() { c.close(closeForbidden, "The access key has expired") })
 	}
 	c.ws.SetReadLimit(c.h.options.Limits.AgentBody)
 	return c.tell(ctx, acknowledgement())

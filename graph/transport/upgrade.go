@@ -111,9 +111,9 @@ func (h *Handler) dismiss(c *conn) {
 }
 
 func (h *Handler) deregisterLocked(p muster.Principal) {
-	h.principals[p.Name]--
-	if h.principals[p.Name] == 0 {
-		delete(h.principals, p.Name)
+	h.principals[p.Identity()]--
+	if h.principals[p.Identity()] == 0 {
+		delete(h.principals, p.Identity())
 	}
 }
 
@@ -122,13 +122,29 @@ func (h *Handler) deregisterLocked(p muster.Principal) {
 func (h *Handler) register(c *conn, p muster.Principal) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.principals[p.Name] >= h.options.Limits.ConnectionsPerPrincipal {
+	if h.principals[p.Identity()] >= h.options.Limits.ConnectionsPerPrincipal {
 		h.count.refused.Add(1)
 		return false
 	}
-	h.principals[p.Name]++
+	h.principals[p.Identity()]++
 	c.principal, c.acknowledged = p, true
 	return true
+}
+
+// Expel closes the connections of those that are no longer admitted, with 4403: their
+// key was revoked, or has a new secret.
+func (h *Handler) Expel() {
+	h.mu.Lock()
+	var out []*conn
+	for c := range h.conns {
+		if c.acknowledged && !h.options.Admitted(c.principal) {
+			out = append(out, c)
+		}
+	}
+	h.mu.Unlock()
+	for _, c := range out {
+		go c.close(closeForbidden, "The access key was revoked")
+	}
 }
 
 func refuseUpgrade(w http.ResponseWriter, r *http.Request, status int, e *muster.Error) {

@@ -13,6 +13,7 @@ import (
 func serve(t *testing.T) string {
 	t.Helper()
 	s, err := server.Open(t.Context(), server.Options{
+		Keyless: true,
 		DataDir: t.TempDir(), Listen: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {

@@ -1,0 +1,115 @@
+package server
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/muster-cloud/muster"
+	"github.com/muster-cloud/muster/registry/auth"
+)
+
+// public is the access of routes that are there for strangers too.
+const public muster.Access = ""
+
+// doorman says who calls.
+type doorman struct {
+	s        *Server
+	throttle *auth.Throttle
+}
+
+func newDoorman(s *Server) *doorman {
+	return &doorman{s: s, throttle: auth.NewThrottle(auth.ThrottleOptions{})}
+}
+
+// authenticate says who sends a request, or opens a WebSocket: by the payload of
+// connection_init, which counts, or by the header Authorization. Browsers cannot send
+// headers with a WebSocket.
+func (d *doorman) authenticate(_ context.Context, r *http.Request, init map[string]any) (muster.Principal, error) {
+	addr := remote(r)
+	if d.s.options.Keyless {
+		p := muster.Local()
+		p.Addr = addr.String()
+		return p, nil
+	}
+	text, err := presented(r, init)
+	if err == nil {
+		var p muster.Principal
+		if p, err = d.s.registry.Authenticate(text, addr.String()); err == nil {
+			return p, nil
+		}
+	}
+	if wait := d.throttle.Fail(addr); wait > 0 {
+		return muster.Principal{}, muster.Errorf(muster.Limit, "too many failed attempts from your address: wait %s", wait.Round(time.Second))
+	}
+	d.s.registry.AuditRefused(muster.Principal{Addr: addr.String(), Action: "authenticate"}, err)
+	return muster.Principal{}, err
+}
+
+// presented is the text that a caller presents.
+func presented(r *http.Request, init map[string]any) (string, error) {
+	header := r.Header.Get("Authorization")
+	for name, value := range init {
+		if text, ok := value.(string); ok && strings.EqualFold(name, "authorization") {
+			header = text
+		}
+	}
+	scheme, text, _ := strings.Cut(header, " ")
+	switch {
+	case header == "":
+		return "", muster.Errorf(muster.Unauthenticated, "no access key was presented: send one as the header Authorization: Bearer KEY")
+	case !strings.EqualFold(scheme, "Bearer") || text == "":
+		return "", muster.Errorf(muster.Unauthenticated, "the header Authorization is not of the form Bearer KEY")
+	}
+	return text, nil
+}
+
+// remote is the address that a request comes from; the zero address when it cannot be told.
+func remote(r *http.Request) netip.Addr {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		return netip.Addr{}
+	}
+	addr, _ := netip.ParseAddr(host)
+	return addr.Unmap()
+}
+
+// guard lets those through that a route is for. What is changed by way of it is in the
+// audit under the route.
+func (d *doorman) guard(route route) http.Handler {
+	if route.access == public {
+		return route.handler
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		p, err := d.authenticate(r.Context(), r, nil)
+		if err == nil {
+			p.Action = route.pattern
+			if !p.Allows(route.access) {
+				err = muster.Errorf(muster.Forbidden, "the key %s has the role %s; this needs %s", p.Name, p.Role, route.access)
+				d.s.registry.AuditRefused(p, err)
+			}
+		}
+		if err != nil {
+			refuseCaller(w, err)
+			return
+		}
+		route.handler.ServeHTTP(w, r.WithContext(muster.WithPrincipal(r.Context(), p)))
+	})
+}
+
+func refuseCaller(w http.ResponseWriter, err error) {
+	status := http.StatusForbidden
+	switch muster.CodeOf(err) {
+	case muster.Unauthenticated:
+		status = http.StatusUnauthorized
+		w.Header().Set("WWW-Authenticate", "Bearer")
+	case muster.Limit:
+		status = http.StatusTooManyRequests
+		w.Header().Set("Retry-After", "6")
+	}
+	w.Header().Set("Connection", "close") // a body that may come is not worth reading
+	writeError(w, status, muster.Errorf(muster.CodeOf(err), "%s", err.Error()))
+}

@@ -1,0 +1,39 @@
+package server
+
+import (
+	"encoding/json"
+	"net/http"
+
+	"github.com/muster-cloud/muster"
+)
+
+// signIn exchanges the code of a one-time link for an access key: POST /sign-in with
+// {"code": "…"} answers {"key": "…"}. Pages of other origins are refused.
+func (s *Server) signIn() http.Handler {
+	crossSite := http.NewCrossOriginProtection()
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := crossSite.Check(r); err != nil {
+			writeError(w, http.StatusForbidden, muster.Errorf(muster.Forbidden, "this page's origin may not sign in: %w", err))
+			return
+		}
+		var in struct {
+			Code string `json:"code"`
+		}
+		if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 4096)).Decode(&in); err != nil {
+			writeError(w, http.StatusBadRequest, muster.Errorf(muster.Invalid, `send a JSON object such as {"code": "…"}`))
+			return
+		}
+		addr := remote(r)
+		key, err := s.registry.RedeemSignIn(r.Context(), in.Code, addr.String())
+		if err != nil {
+			if muster.CodeOf(err) == muster.Unauthenticated && s.door.throttle.Fail(addr) == 0 {
+				s.registry.AuditRefused(muster.Principal{Addr: addr.String(), Action: "signIn"}, err)
+			}
+			refuseCaller(w, err)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json; charset=utf-8")
+		w.Header().Set("Cache-Control", "no-store")
+		_ = json.NewEncoder(w).Encode(map[string]string{"key": key})
+	})
+}

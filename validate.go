@@ -114,21 +114,26 @@ func checkEnv(env Map) error {
 }
 
 func checkCommand(words []string) error {
+	if len(words) > 0 && words[0] == "" {
+		return InvalidField("command", "its first word is empty; leave command out for the image's own")
+	}
+	return checkWords("command", words)
+}
+
+// checkWords refuses a command that could not be started for its form.
+func checkWords(field string, words []string) error {
 	if len(words) > MaxCommandWords {
-		return InvalidField("command", "it has %d words, at most %d are allowed", len(words), MaxCommandWords)
+		return InvalidField(field, "it has %d words, at most %d are allowed", len(words), MaxCommandWords)
 	}
 	size := 0
 	for _, w := range words {
 		size += len(w)
 		if !utf8.ValidString(w) || strings.ContainsRune(w, 0) {
-			return InvalidField("command", "a word has a NUL or is not valid UTF-8")
+			return InvalidField(field, "a word has a NUL or is not valid UTF-8")
 		}
 	}
-	if len(words) > 0 && words[0] == "" {
-		return InvalidField("command", "its first word is empty; leave command out for the image's own")
-	}
 	if size > MaxCommandBytes {
-		return InvalidField("command", "it has %d bytes, at most %d are allowed", size, MaxCommandBytes)
+		return InvalidField(field, "it has %d bytes, at most %d are allowed", size, MaxCommandBytes)
 	}
 	return nil
 }

@@ -74,6 +74,7 @@ type state struct {
 	pulls      map[string]pull              // images being got, by the machine that waits
 	remove     map[string]bool              // machines that the registry named as terminated
 	revive     map[string]bool              // machines to start again; see identity.Revive
+	removing   bool                         // volumes are being removed
 	accepted   *muster.ReportInstancesInput // what the registry was told last; nil: not known
 	sequence   int64
 	taken      int64              // the sequence of what was accepted; 0: of a registration

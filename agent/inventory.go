@@ -87,6 +87,7 @@ func (v *view) report(p *place, m driver.Status, doing step) muster.InstanceRepo
 	r := muster.InstanceReportInput{
 		Machine: s.Machine, Epoch: s.Epoch, ID: muster.InstanceID(s.Instance), Generation: s.Generation,
 		Addr: bare(s.Addr), CPULimit: s.CPUPercent, MemLimitMB: s.MemoryMB, BaseImage: s.Image, ImageDigest: s.ImageDigest,
+		Volumes: s.Volumes,
 	}
 	mine := p.wanted != nil && p.wanted.Machine == s.Machine
 	if mine {
@@ -150,7 +151,7 @@ func (a *Agent) inventory(ctx context.Context) (*muster.ReportInstancesInput, er
 		}
 		r.Images = r.Images[:min(len(r.Images), muster.MaxImages)] // more, and nothing of the report were taken
 	}
-	return r, nil
+	return r, a.inventoryVolumes(ctx, r)
 }
 
 // maxOutputs bounds the console output in one report, in bytes of JSON: a

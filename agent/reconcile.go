@@ -57,6 +57,7 @@ func (a *Agent) reconcile(ctx context.Context) error {
 				a.o.Logger.Warn("an image that nothing uses was not deleted", "node", a.o.ID, "err", err)
 			}
 		})
+		steps.Go(a.removeVolumes(working))
 		for disk, s := range due {
 			steps.Go(func() { a.work(ctx, working, slots, disk, s) })
 		}
@@ -216,6 +217,9 @@ func (a *Agent) do(ctx, working context.Context, s step) error {
 		var status driver.Status
 		spec, err := specOf(s)
 		if err == nil {
+			err = a.checkVolumes(s.wanted)
+		}
+		if err == nil {
 			status, err = a.o.Driver.Launch(launchCtx, spec)
 		}
 		return a.launched(working, s.machine, status.Cut, err)
@@ -261,6 +265,7 @@ func specOf(s step) (driver.Spec, error) {
 	spec := driver.Spec{
 		Machine: w.Machine, Disk: diskOf(w.Machine), Instance: string(w.ID), Generation: w.Generation, Epoch: s.epoch,
 		Hostname: w.Name, Image: w.BaseImage, ImageDigest: w.ImageDigest, Command: w.Command, Env: w.Env, CPUPercent: w.CPULimit, MemoryMB: w.MemLimitMB,
+		Volumes: w.Volumes,
 	}
 	if spec.Hostname == "" {
 		spec.Hostname = string(w.ID)

@@ -34,6 +34,7 @@ type agentFlags struct {
 	images                                        archive.Limits
 	imageKeep, grace                              time.Duration
 	nodeRoutes, masquerade                        bool
+	hostPaths                                     []string // of this machine, that instances may see
 }
 
 func (a *app) agentCommand() *cobra.Command {
@@ -77,6 +78,7 @@ func nodeFlags(f *pflag.FlagSet, flags *agentFlags) {
 	f.IntVar(&flags.memory, "memory", 0, "`MIB` of memory for instances; 0: this machine's less a tenth")
 	f.StringToStringVar(&flags.labels, "label", nil, "labels `KEY=VALUE` of this node, separated by commas")
 	launcherFlags(f, flags)
+	f.StringSliceVar(&flags.hostPaths, "allow-host-path", nil, "a `PATH` of this machine's files that instances may have as a volume, with what is below it; may be repeated, or several separated by commas")
 	f.DurationVar(&flags.grace, "stop-grace", 10*time.Second, "how long an instance that is stopped has before it is killed")
 	f.StringVar(&flags.resolvConf, "resolv-conf", nspawn.ResolvAuto, "`FILE` that instances get as /etc/resolv.conf; auto: this machine's name servers but those on loopback; off: the image's own")
 	f.BoolVar(&flags.nodeRoutes, "node-routes", true, "route to the instances of other nodes that are in a network of this machine's; false: that is for you to do")
@@ -102,6 +104,10 @@ func portInUse(err error, address, flag string) error {
 func (f *agentFlags) run(ctx context.Context, api *client.Client, log *slog.Logger) error {
 	if f.cpus < 0 || f.memory < 0 {
 		return usageError("--cpus and --memory cannot be negative; leave them out for what this machine has")
+	}
+	var err error
+	if f.hostPaths, err = cleanHostPaths(f.hostPaths); err != nil {
+		return err
 	}
 	machines := f.machines(log)
 	if err := machines.Check(ctx); err != nil {

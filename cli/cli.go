@@ -66,7 +66,7 @@ Every setting is a flag and a variable; a flag counts more.`
 // root returns the command that all others hang on.
 func (a *app) root() *cobra.Command {
 	root := group("muster", "The registry of a small cloud",
-		a.devCommand(), a.serverCommand(), a.agentCommand(), a.imageCommand(), a.simCommand(),
+		a.devCommand(), a.serverCommand(), a.agentCommand(), a.imageCommand(), a.volumeCommand(), a.simCommand(),
 		a.nodeCommand(), a.instanceCommand(), a.clusterCommand(), a.brakeCommand(), a.watchCommand(), a.logsCommand(),
 		a.doctorCommand(), a.completionCommand(), a.manCommand(), a.versionCommand(), exitCodesTopic(), a.shimCommand(),
 	)

@@ -98,7 +98,7 @@ func inOrder(placeholders []string, sources map[string]source) cobra.CompletionF
 // sources are all that is completed, by placeholder, or by the name of one flag.
 func (a *app) sources() map[string]source {
 	return map[string]source{
-		"NODE": a.nodeIDs, "INSTANCE": a.instanceIDs, "IMAGE": a.imageNames,
+		"NODE": a.nodeIDs, "INSTANCE": a.instanceIDs, "IMAGE": a.imageNames, "VOLUME": a.volumeNames,
 		"SHELL": oneOf(shells()...), "FORMAT": oneOf(formatTable, formatJSON, formatYAML), "--log-format": oneOf("text", "json"),
 		"LEVEL": oneOf("DEBUG", "INFO", "WARN", "ERROR"), "TYPE": oneOf(instanceTypes()...), "ROLE": oneOf(texts(nodeRoles())...),
 		"KIND": oneOf("node", "instance", "cluster"), "STATUS": statuses, "--filter": a.filterTerms,

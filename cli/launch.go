@@ -12,12 +12,14 @@ import (
 
 const launchExamples = `  muster instance launch --type NANO --wait
   muster instance launch --type SMALL --name web --env MODE=test --wait -- httpd -f -p 8080
+  muster instance launch --type SMALL --volume data:/var/lib/app --volume /srv/shared:/shared:ro
   muster instance launch --type LARGE --selector zone=a --queue --queue-timeout 10m`
 
 // launchFlags are what `instance launch` can be told.
 type launchFlags struct {
 	size, name, image, node, requestID string
 	env                                []string
+	volumes                            []string
 	labels, selector                   map[string]string
 	queue                              bool
 	queueTimeout                       time.Duration
@@ -56,6 +58,7 @@ func (a *app) launchCommand() *cobra.Command {
 	f.StringArrayVar(&l.env, "env", nil, "a variable `KEY=VALUE` of its environment; may be repeated")
 	f.StringToStringVar(&l.labels, "label", nil, "a label `KEY=VALUE` of its own; may be repeated")
 	f.StringToStringVar(&l.selector, "selector", nil, "a label `KEY=VALUE` that its node must have; may be repeated")
+	f.StringArrayVar(&l.volumes, "volume", nil, "what it sees of its node: a volume `NAME:/PATH`, or /HOST/PATH:/PATH; :ro behind it for read-only; may be repeated")
 	f.StringVar(&l.node, "node", "", "only on this `NODE`, by id or uid")
 	f.BoolVar(&l.queue, "queue", false, "wait for room instead of failing when there is none")
 	f.DurationVar(&l.queueTimeout, "queue-timeout", 0, "with --queue: how long at most")
@@ -74,9 +77,13 @@ func (l *launchFlags) input(command []string) (muster.LaunchInstanceInput, error
 	if err != nil {
 		return muster.LaunchInstanceInput{}, err
 	}
+	volumes, err := volumeMounts(l.volumes)
+	if err != nil {
+		return muster.LaunchInstanceInput{}, err
+	}
 	input := muster.LaunchInstanceInput{
 		Type: muster.InstanceType(strings.ToUpper(l.size)), Name: l.name, Image: l.image,
-		Command: command, Env: env, Labels: l.labels, NodeSelector: l.selector,
+		Command: command, Env: env, Labels: l.labels, NodeSelector: l.selector, Volumes: volumes,
 		NodeID: given(l.node), Queue: l.queue, RequestID: l.requestID,
 	}
 	if l.queueTimeout != 0 {

@@ -15,7 +15,7 @@ import (
 func (f *agentFlags) machines(log *slog.Logger) *nspawn.Driver {
 	return nspawn.New(nspawn.Options{
 		StateDir: f.stateDir, CgroupPrefix: f.cgroupPrefix, Launcher: nspawn.Launcher(f.launcher), ResolvConf: f.resolvConf, Logger: log,
-		Reached: failpoint.FromEnvironment(), Environ: failpoint.Environ(),
+		HostPaths: f.hostPaths, Reached: failpoint.FromEnvironment(), Environ: failpoint.Environ(),
 	})
 }
 

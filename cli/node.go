@@ -195,7 +195,8 @@ func (a *app) printNode(w io.Writer, n *client.Node) {
 		"offers", fmt.Sprintf("%d CPUs, %d MiB", n.CPUCount, n.MemoryMB),
 		"allocated", fmt.Sprintf("%d%% CPU, %d MiB by %d instances", n.Allocated.CPUPercent, n.Allocated.MemoryMB, n.Allocated.Instances),
 		"free", fmt.Sprintf("%d%% CPU, %d MiB", n.Free.CPUPercent, n.Free.MemoryMB),
-		"network", n.Subnet, "images", strings.Join(n.Images, ", "), "labels", pairs(n.Labels),
+		"network", n.Subnet, "images", strings.Join(n.Images, ", "), "volumes", volumeTexts(n.Volumes),
+		"host paths", strings.Join(n.HostPaths, ", "), "labels", pairs(n.Labels),
 		"revision", strconv.FormatInt(n.Revision, 10),
 	)
 	fields(w, a.painter(), shown...)

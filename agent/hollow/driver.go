@@ -21,13 +21,14 @@ type Options struct {
 	Lifetime time.Duration // the average after which a machine ends by itself with status 1; 0: never
 }
 
-// Driver keeps machines in memory. It implements driver.Images too.
+// Driver keeps machines in memory. It implements driver.Images and driver.Volumes too.
 type Driver struct {
 	options  Options
 	launched chan struct{} // wakes the watcher
 
 	mu       sync.Mutex
 	machines map[string]*machine
+	volumes  map[string]bool
 	lastPID  int
 }
 
@@ -43,7 +44,7 @@ func New(o Options) *Driver {
 	if o.Images == nil {
 		o.Images = []string{"minimal"}
 	}
-	return &Driver{options: o, launched: make(chan struct{}, 1), machines: map[string]*machine{}, lastPID: firstPID - 1}
+	return &Driver{options: o, launched: make(chan struct{}, 1), machines: map[string]*machine{}, volumes: map[string]bool{}, lastPID: firstPID - 1}
 }
 
 // at is the machine as it is at a time.
@@ -75,6 +76,9 @@ func (d *Driver) Launch(ctx context.Context, spec driver.Spec) (driver.Status, e
 	now := time.Now()
 	predecessor, err := spec.Predecessor(d.listLocked(now))
 	if err != nil {
+		return driver.Status{}, err
+	}
+	if err := d.mountLocked(spec.Volumes); err != nil {
 		return driver.Status{}, err
 	}
 	if predecessor != nil {

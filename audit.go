@@ -27,11 +27,11 @@ func (AuditEntry) TableName() string { return "audit" }
 
 // AuditFilter selects entries; nil fields and a nil filter select all.
 type AuditFilter struct {
-	Key     *string
-	Action  *string
-	Target  *string
-	Refused *bool
-	Since   *time.Time
+	Key     *string    `json:"key,omitempty"`
+	Action  *string    `json:"action,omitempty"`
+	Target  *string    `json:"target,omitempty"`
+	Refused *bool      `json:"refused,omitempty"`
+	Since   *time.Time `json:"since,omitempty"`
 }
 
 // AuditEdge is an entry on a page.

@@ -13,6 +13,117 @@ import (
 	"github.com/muster-cloud/muster"
 )
 
+// AccessKey includes the GraphQL fields of AccessKey requested by the fragment AccessKey.
+// The GraphQL type's documentation follows.
+//
+// What people, programs and agents present. Its secret is shown once, when it is made.
+type AccessKey struct {
+	// `k-1`, `k-2`, …; never reused.
+	ID muster.KeyID `json:"id"`
+	// What it is called, for people.
+	Name string `json:"name"`
+	// What its holder is.
+	Role muster.Role `json:"role"`
+	// The part of the cluster that it is for.
+	Scope muster.KeyScope `json:"scope"`
+	// The node that it was issued to when that joined; empty on others.
+	NodeUID muster.NodeUID `json:"nodeUid"`
+	// Whether it opens anything.
+	Status muster.KeyStatus `json:"status"`
+	// When it was made.
+	CreatedAt time.Time `json:"createdAt"`
+	// Who made it.
+	CreatedBy string `json:"createdBy"`
+	// When it ends; null: not by itself.
+	ExpiresAt *time.Time `json:"expiresAt"`
+	// When it was revoked; null: it was not.
+	RevokedAt *time.Time `json:"revokedAt"`
+	// When it was last used, to the hour; null: never.
+	LastUsedAt *time.Time `json:"lastUsedAt"`
+	// Until when the secret that it had before is good too; null: it is not.
+	FormerUntil *time.Time `json:"formerUntil"`
+	// The revision of its newest change.
+	Revision int64 `json:"revision"`
+}
+
+// GetID returns AccessKey.ID, and is useful for accessing the field via an interface.
+func (v *AccessKey) GetID() muster.KeyID { return v.ID }
+
+// GetName returns AccessKey.Name, and is useful for accessing the field via an interface.
+func (v *AccessKey) GetName() string { return v.Name }
+
+// GetRole returns AccessKey.Role, and is useful for accessing the field via an interface.
+func (v *AccessKey) GetRole() muster.Role { return v.Role }
+
+// GetScope returns AccessKey.Scope, and is useful for accessing the field via an interface.
+func (v *AccessKey) GetScope() muster.KeyScope { return v.Scope }
+
+// GetNodeUID returns AccessKey.NodeUID, and is useful for accessing the field via an interface.
+func (v *AccessKey) GetNodeUID() muster.NodeUID { return v.NodeUID }
+
+// GetStatus returns AccessKey.Status, and is useful for accessing the field via an interface.
+func (v *AccessKey) GetStatus() muster.KeyStatus { return v.Status }
+
+// GetCreatedAt returns AccessKey.CreatedAt, and is useful for accessing the field via an interface.
+func (v *AccessKey) GetCreatedAt() time.Time { return v.CreatedAt }
+
+// GetCreatedBy returns AccessKey.CreatedBy, and is useful for accessing the field via an interface.
+func (v *AccessKey) GetCreatedBy() string { return v.CreatedBy }
+
+// GetExpiresAt returns AccessKey.ExpiresAt, and is useful for accessing the field via an interface.
+func (v *AccessKey) GetExpiresAt() *time.Time { return v.ExpiresAt }
+
+// GetRevokedAt returns AccessKey.RevokedAt, and is useful for accessing the field via an interface.
+func (v *AccessKey) GetRevokedAt() *time.Time { return v.RevokedAt }
+
+// GetLastUsedAt returns AccessKey.LastUsedAt, and is useful for accessing the field via an interface.
+func (v *AccessKey) GetLastUsedAt() *time.Time { return v.LastUsedAt }
+
+// GetFormerUntil returns AccessKey.FormerUntil, and is useful for accessing the field via an interface.
+func (v *AccessKey) GetFormerUntil() *time.Time { return v.FormerUntil }
+
+// GetRevision returns AccessKey.Revision, and is useful for accessing the field via an interface.
+func (v *AccessKey) GetRevision() int64 { return v.Revision }
+
+// AccessKeyConnection includes the GraphQL fields of AccessKeyConnection requested by the fragment AccessKeyConnection.
+// The GraphQL type's documentation follows.
+//
+// A page of access keys.
+type AccessKeyConnection struct {
+	// The keys with their cursors.
+	Edges []AccessKeyEdge `json:"edges"`
+	// How to go on.
+	PageInfo PageInfo `json:"pageInfo"`
+	// How many there are in all.
+	TotalCount int `json:"totalCount"`
+}
+
+// GetEdges returns AccessKeyConnection.Edges, and is useful for accessing the field via an interface.
+func (v *AccessKeyConnection) GetEdges() []AccessKeyEdge { return v.Edges }
+
+// GetPageInfo returns AccessKeyConnection.PageInfo, and is useful for accessing the field via an interface.
+func (v *AccessKeyConnection) GetPageInfo() PageInfo { return v.PageInfo }
+
+// GetTotalCount returns AccessKeyConnection.TotalCount, and is useful for accessing the field via an interface.
+func (v *AccessKeyConnection) GetTotalCount() int { return v.TotalCount }
+
+// AccessKeyEdge includes the requested fields of the GraphQL type AccessKeyEdge.
+// The GraphQL type's documentation follows.
+//
+// An access key on a page.
+type AccessKeyEdge struct {
+	// Continue after it.
+	Cursor string `json:"cursor"`
+	// The key.
+	Node *AccessKey `json:"node"`
+}
+
+// GetCursor returns AccessKeyEdge.Cursor, and is useful for accessing the field via an interface.
+func (v *AccessKeyEdge) GetCursor() string { return v.Cursor }
+
+// GetNode returns AccessKeyEdge.Node, and is useful for accessing the field via an interface.
+func (v *AccessKeyEdge) GetNode() *AccessKey { return v.Node }
+
 // AdoptInstanceAdoptInstanceAdoptInstancePayload includes the requested fields of the GraphQL type AdoptInstancePayload.
 // The GraphQL type's documentation follows.
 //
@@ -69,6 +180,92 @@ type AnswerAgentRequestResponse struct {
 func (v *AnswerAgentRequestResponse) GetAnswerAgentRequest() *AnswerAgentRequestAnswerAgentRequestAnswerAgentRequestPayload {
 	return v.AnswerAgentRequest
 }
+
+// AuditConnection includes the GraphQL fields of AuditConnection requested by the fragment AuditConnection.
+// The GraphQL type's documentation follows.
+//
+// A page of the audit.
+type AuditConnection struct {
+	// The entries with their cursors.
+	Edges []AuditEdge `json:"edges"`
+	// How to go on.
+	PageInfo PageInfo `json:"pageInfo"`
+}
+
+// GetEdges returns AuditConnection.Edges, and is useful for accessing the field via an interface.
+func (v *AuditConnection) GetEdges() []AuditEdge { return v.Edges }
+
+// GetPageInfo returns AuditConnection.PageInfo, and is useful for accessing the field via an interface.
+func (v *AuditConnection) GetPageInfo() PageInfo { return v.PageInfo }
+
+// AuditEdge includes the requested fields of the GraphQL type AuditEdge.
+// The GraphQL type's documentation follows.
+//
+// An entry of the audit on a page.
+type AuditEdge struct {
+	// Continue after it.
+	Cursor string `json:"cursor"`
+	// The entry.
+	Node *AuditEntry `json:"node"`
+}
+
+// GetCursor returns AuditEdge.Cursor, and is useful for accessing the field via an interface.
+func (v *AuditEdge) GetCursor() string { return v.Cursor }
+
+// GetNode returns AuditEdge.Node, and is useful for accessing the field via an interface.
+func (v *AuditEdge) GetNode() *AuditEntry { return v.Node }
+
+// AuditEntry includes the GraphQL fields of AuditEntry requested by the fragment AuditEntry.
+// The GraphQL type's documentation follows.
+//
+// An attempt to change something. Beats and reports of nodes are none.
+type AuditEntry struct {
+	// When.
+	At time.Time `json:"at"`
+	// The access key that was presented; empty: none that is known.
+	Key muster.KeyID `json:"key"`
+	// What the caller is called.
+	Name string `json:"name"`
+	// The address that it came from.
+	Addr string `json:"addr"`
+	// The mutation's field, or the route.
+	Action string `json:"action"`
+	// What it was about: ids and names.
+	Target string `json:"target"`
+	// DONE, or the code of the error.
+	Outcome string `json:"outcome"`
+	// What a refusal said.
+	Reason string `json:"reason"`
+	// How many attempts of the kind it stands for: in a flood, refusals are counted together.
+	Count int `json:"count"`
+}
+
+// GetAt returns AuditEntry.At, and is useful for accessing the field via an interface.
+func (v *AuditEntry) GetAt() time.Time { return v.At }
+
+// GetKey returns AuditEntry.Key, and is useful for accessing the field via an interface.
+func (v *AuditEntry) GetKey() muster.KeyID { return v.Key }
+
+// GetName returns AuditEntry.Name, and is useful for accessing the field via an interface.
+func (v *AuditEntry) GetName() string { return v.Name }
+
+// GetAddr returns AuditEntry.Addr, and is useful for accessing the field via an interface.
+func (v *AuditEntry) GetAddr() string { return v.Addr }
+
+// GetAction returns AuditEntry.Action, and is useful for accessing the field via an interface.
+func (v *AuditEntry) GetAction() string { return v.Action }
+
+// GetTarget returns AuditEntry.Target, and is useful for accessing the field via an interface.
+func (v *AuditEntry) GetTarget() string { return v.Target }
+
+// GetOutcome returns AuditEntry.Outcome, and is useful for accessing the field via an interface.
+func (v *AuditEntry) GetOutcome() string { return v.Outcome }
+
+// GetReason returns AuditEntry.Reason, and is useful for accessing the field via an interface.
+func (v *AuditEntry) GetReason() string { return v.Reason }
+
+// GetCount returns AuditEntry.Count, and is useful for accessing the field via an interface.
+func (v *AuditEntry) GetCount() int { return v.Count }
 
 // Brake includes the GraphQL fields of Brake requested by the fragment Brake.
 // The GraphQL type's documentation follows.
@@ -290,6 +487,67 @@ type CordonNodeResponse struct {
 func (v *CordonNodeResponse) GetCordonNode() *CordonNodeCordonNodeCordonNodePayload {
 	return v.CordonNode
 }
+
+// CreateAccessKeyResponse is returned by CreateAccessKey on success.
+type CreateAccessKeyResponse struct {
+	// Makes an access key. Its secret is in the answer and nowhere else.
+	CreateAccessKey *CreatedKey `json:"createAccessKey"`
+}
+
+// GetCreateAccessKey returns CreateAccessKeyResponse.CreateAccessKey, and is useful for accessing the field via an interface.
+func (v *CreateAccessKeyResponse) GetCreateAccessKey() *CreatedKey { return v.CreateAccessKey }
+
+// CreateJoinTokenResponse is returned by CreateJoinToken on success.
+type CreateJoinTokenResponse struct {
+	// Makes a token that lets machines join as nodes.
+	CreateJoinToken *CreatedToken `json:"createJoinToken"`
+}
+
+// GetCreateJoinToken returns CreateJoinTokenResponse.CreateJoinToken, and is useful for accessing the field via an interface.
+func (v *CreateJoinTokenResponse) GetCreateJoinToken() *CreatedToken { return v.CreateJoinToken }
+
+// CreateSignInResponse is returned by CreateSignIn on success.
+type CreateSignInResponse struct {
+	// Makes a code that signs a browser in once, with the caller's rights for 12 hours.
+	CreateSignIn *SignIn `json:"createSignIn"`
+}
+
+// GetCreateSignIn returns CreateSignInResponse.CreateSignIn, and is useful for accessing the field via an interface.
+func (v *CreateSignInResponse) GetCreateSignIn() *SignIn { return v.CreateSignIn }
+
+// CreatedKey includes the requested fields of the GraphQL type CreateAccessKeyPayload.
+// The GraphQL type's documentation follows.
+//
+// A new access key.
+type CreatedKey struct {
+	// The key.
+	AccessKey *AccessKey `json:"accessKey"`
+	// The whole text to present, shown this once; null when the requestId had made the key before: rotate it.
+	Text *string `json:"text"`
+}
+
+// GetAccessKey returns CreatedKey.AccessKey, and is useful for accessing the field via an interface.
+func (v *CreatedKey) GetAccessKey() *AccessKey { return v.AccessKey }
+
+// GetText returns CreatedKey.Text, and is useful for accessing the field via an interface.
+func (v *CreatedKey) GetText() *string { return v.Text }
+
+// CreatedToken includes the requested fields of the GraphQL type CreateJoinTokenPayload.
+// The GraphQL type's documentation follows.
+//
+// A new join token.
+type CreatedToken struct {
+	// The token.
+	JoinToken *JoinToken `json:"joinToken"`
+	// The whole text to present, shown this once; where the server has TLS, it pins its certificate authority.
+	Text string `json:"text"`
+}
+
+// GetJoinToken returns CreatedToken.JoinToken, and is useful for accessing the field via an interface.
+func (v *CreatedToken) GetJoinToken() *JoinToken { return v.JoinToken }
+
+// GetText returns CreatedToken.Text, and is useful for accessing the field via an interface.
+func (v *CreatedToken) GetText() string { return v.Text }
 
 // DrainNodeDrainNodeDrainNodePayload includes the requested fields of the GraphQL type DrainNodePayload.
 // The GraphQL type's documentation follows.
@@ -980,6 +1238,53 @@ type InstanceUsageEdge struct {
 // GetNode returns InstanceUsageEdge.Node, and is useful for accessing the field via an interface.
 func (v *InstanceUsageEdge) GetNode() *InstanceUsage { return v.Node }
 
+// JoinToken includes the GraphQL fields of JoinToken requested by the fragment JoinToken.
+// The GraphQL type's documentation follows.
+//
+// What lets machines join as nodes.
+type JoinToken struct {
+	// `t-1`, `t-2`, …; never reused.
+	ID muster.TokenID `json:"id"`
+	// What nodes that join by it are for; null: what their agents say.
+	Role *muster.NodeRole `json:"role"`
+	// Labels that they begin with.
+	Labels muster.Map `json:"labels"`
+	// How many machines may join by it.
+	Uses int `json:"uses"`
+	// Those that did.
+	Used []TokenUse `json:"used"`
+	// When it was made.
+	CreatedAt time.Time `json:"createdAt"`
+	// Who made it.
+	CreatedBy string `json:"createdBy"`
+	// When it ends.
+	ExpiresAt time.Time `json:"expiresAt"`
+}
+
+// GetID returns JoinToken.ID, and is useful for accessing the field via an interface.
+func (v *JoinToken) GetID() muster.TokenID { return v.ID }
+
+// GetRole returns JoinToken.Role, and is useful for accessing the field via an interface.
+func (v *JoinToken) GetRole() *muster.NodeRole { return v.Role }
+
+// GetLabels returns JoinToken.Labels, and is useful for accessing the field via an interface.
+func (v *JoinToken) GetLabels() muster.Map { return v.Labels }
+
+// GetUses returns JoinToken.Uses, and is useful for accessing the field via an interface.
+func (v *JoinToken) GetUses() int { return v.Uses }
+
+// GetUsed returns JoinToken.Used, and is useful for accessing the field via an interface.
+func (v *JoinToken) GetUsed() []TokenUse { return v.Used }
+
+// GetCreatedAt returns JoinToken.CreatedAt, and is useful for accessing the field via an interface.
+func (v *JoinToken) GetCreatedAt() time.Time { return v.CreatedAt }
+
+// GetCreatedBy returns JoinToken.CreatedBy, and is useful for accessing the field via an interface.
+func (v *JoinToken) GetCreatedBy() string { return v.CreatedBy }
+
+// GetExpiresAt returns JoinToken.ExpiresAt, and is useful for accessing the field via an interface.
+func (v *JoinToken) GetExpiresAt() time.Time { return v.ExpiresAt }
+
 // LabelInstanceLabelInstanceLabelInstancePayload includes the requested fields of the GraphQL type LabelInstancePayload.
 // The GraphQL type's documentation follows.
 //
@@ -1049,6 +1354,24 @@ func (v *LaunchInstanceResponse) GetLaunchInstance() *LaunchInstanceLaunchInstan
 	return v.LaunchInstance
 }
 
+// ListAccessKeysResponse is returned by ListAccessKeys on success.
+type ListAccessKeysResponse struct {
+	// The access keys, revoked and expired ones too, in order of their number.
+	AccessKeys *AccessKeyConnection `json:"accessKeys"`
+}
+
+// GetAccessKeys returns ListAccessKeysResponse.AccessKeys, and is useful for accessing the field via an interface.
+func (v *ListAccessKeysResponse) GetAccessKeys() *AccessKeyConnection { return v.AccessKeys }
+
+// ListAuditResponse is returned by ListAudit on success.
+type ListAuditResponse struct {
+	// Attempts to change something, refused ones too, newest first.
+	AuditLog *AuditConnection `json:"auditLog"`
+}
+
+// GetAuditLog returns ListAuditResponse.AuditLog, and is useful for accessing the field via an interface.
+func (v *ListAuditResponse) GetAuditLog() *AuditConnection { return v.AuditLog }
+
 // ListChangesResponse is returned by ListChanges on success.
 type ListChangesResponse struct {
 	// The change log, oldest first.
@@ -1093,6 +1416,15 @@ type ListInstancesResponse struct {
 
 // GetInstances returns ListInstancesResponse.Instances, and is useful for accessing the field via an interface.
 func (v *ListInstancesResponse) GetInstances() *InstanceConnection { return v.Instances }
+
+// ListJoinTokensResponse is returned by ListJoinTokens on success.
+type ListJoinTokensResponse struct {
+	// The join tokens that have not expired.
+	JoinTokens []JoinToken `json:"joinTokens"`
+}
+
+// GetJoinTokens returns ListJoinTokensResponse.JoinTokens, and is useful for accessing the field via an interface.
+func (v *ListJoinTokensResponse) GetJoinTokens() []JoinToken { return v.JoinTokens }
 
 // ListNodeUsagesResponse is returned by ListNodeUsages on success.
 type ListNodeUsagesResponse struct {
@@ -1688,6 +2020,82 @@ func (v *RestartInstanceRestartInstanceRestartInstancePayload) GetInstance() *In
 	return v.Instance
 }
 
+// RevokeAccessKeyResponse is returned by RevokeAccessKey on success.
+type RevokeAccessKeyResponse struct {
+	// Ends an access key at once and for good, with every stream that it opened.
+	RevokeAccessKey *RevokeAccessKeyRevokeAccessKeyRevokeAccessKeyPayload `json:"revokeAccessKey"`
+}
+
+// GetRevokeAccessKey returns RevokeAccessKeyResponse.RevokeAccessKey, and is useful for accessing the field via an interface.
+func (v *RevokeAccessKeyResponse) GetRevokeAccessKey() *RevokeAccessKeyRevokeAccessKeyRevokeAccessKeyPayload {
+	return v.RevokeAccessKey
+}
+
+// RevokeAccessKeyRevokeAccessKeyRevokeAccessKeyPayload includes the requested fields of the GraphQL type RevokeAccessKeyPayload.
+// The GraphQL type's documentation follows.
+//
+// A revoked access key.
+type RevokeAccessKeyRevokeAccessKeyRevokeAccessKeyPayload struct {
+	// The key.
+	AccessKey *AccessKey `json:"accessKey"`
+}
+
+// GetAccessKey returns RevokeAccessKeyRevokeAccessKeyRevokeAccessKeyPayload.AccessKey, and is useful for accessing the field via an interface.
+func (v *RevokeAccessKeyRevokeAccessKeyRevokeAccessKeyPayload) GetAccessKey() *AccessKey {
+	return v.AccessKey
+}
+
+// RevokeJoinTokenResponse is returned by RevokeJoinToken on success.
+type RevokeJoinTokenResponse struct {
+	// Ends a join token; nodes that joined by it stay.
+	RevokeJoinToken *RevokeJoinTokenRevokeJoinTokenRevokeJoinTokenPayload `json:"revokeJoinToken"`
+}
+
+// GetRevokeJoinToken returns RevokeJoinTokenResponse.RevokeJoinToken, and is useful for accessing the field via an interface.
+func (v *RevokeJoinTokenResponse) GetRevokeJoinToken() *RevokeJoinTokenRevokeJoinTokenRevokeJoinTokenPayload {
+	return v.RevokeJoinToken
+}
+
+// RevokeJoinTokenRevokeJoinTokenRevokeJoinTokenPayload includes the requested fields of the GraphQL type RevokeJoinTokenPayload.
+// The GraphQL type's documentation follows.
+//
+// A join token that ended.
+type RevokeJoinTokenRevokeJoinTokenRevokeJoinTokenPayload struct {
+	// The token as it was.
+	JoinToken *JoinToken `json:"joinToken"`
+}
+
+// GetJoinToken returns RevokeJoinTokenRevokeJoinTokenRevokeJoinTokenPayload.JoinToken, and is useful for accessing the field via an interface.
+func (v *RevokeJoinTokenRevokeJoinTokenRevokeJoinTokenPayload) GetJoinToken() *JoinToken {
+	return v.JoinToken
+}
+
+// RotateAccessKeyResponse is returned by RotateAccessKey on success.
+type RotateAccessKeyResponse struct {
+	// Gives an access key a new secret.
+	RotateAccessKey *RotatedKey `json:"rotateAccessKey"`
+}
+
+// GetRotateAccessKey returns RotateAccessKeyResponse.RotateAccessKey, and is useful for accessing the field via an interface.
+func (v *RotateAccessKeyResponse) GetRotateAccessKey() *RotatedKey { return v.RotateAccessKey }
+
+// RotatedKey includes the requested fields of the GraphQL type RotateAccessKeyPayload.
+// The GraphQL type's documentation follows.
+//
+// An access key with a new secret.
+type RotatedKey struct {
+	// The key.
+	AccessKey *AccessKey `json:"accessKey"`
+	// The whole text to present, shown this once.
+	Text string `json:"text"`
+}
+
+// GetAccessKey returns RotatedKey.AccessKey, and is useful for accessing the field via an interface.
+func (v *RotatedKey) GetAccessKey() *AccessKey { return v.AccessKey }
+
+// GetText returns RotatedKey.Text, and is useful for accessing the field via an interface.
+func (v *RotatedKey) GetText() string { return v.Text }
+
 // ServerInfo includes the GraphQL fields of ServerInfo requested by the fragment ServerInfo.
 // The GraphQL type's documentation follows.
 //
@@ -1893,6 +2301,23 @@ func (v *ServerInfo) __premarshalJSON() (*__premarshalServerInfo, error) {
 	return &retval, nil
 }
 
+// SignIn includes the requested fields of the GraphQL type CreateSignInPayload.
+// The GraphQL type's documentation follows.
+//
+// A code that signs a browser in once.
+type SignIn struct {
+	// The path to open on the server; what follows the # never leaves the browser by itself.
+	Path string `json:"path"`
+	// When it ends.
+	ExpiresAt time.Time `json:"expiresAt"`
+}
+
+// GetPath returns SignIn.Path, and is useful for accessing the field via an interface.
+func (v *SignIn) GetPath() string { return v.Path }
+
+// GetExpiresAt returns SignIn.ExpiresAt, and is useful for accessing the field via an interface.
+func (v *SignIn) GetExpiresAt() time.Time { return v.ExpiresAt }
+
 // StartInstanceResponse is returned by StartInstance on success.
 type StartInstanceResponse struct {
 	// Starts an instance that is STOPPED or FAILED, on its node.
@@ -1980,6 +2405,33 @@ type TerminateInstanceTerminateInstanceTerminateInstancePayload struct {
 func (v *TerminateInstanceTerminateInstanceTerminateInstancePayload) GetInstance() *Instance {
 	return v.Instance
 }
+
+// TokenUse includes the requested fields of the GraphQL type TokenUse.
+// The GraphQL type's documentation follows.
+//
+// A machine that joined by a token.
+type TokenUse struct {
+	// The name that its node got.
+	NodeID muster.NodeID `json:"nodeId"`
+	// The access key that it got.
+	Key muster.KeyID `json:"key"`
+	// When.
+	At time.Time `json:"at"`
+	// From which address.
+	Addr string `json:"addr"`
+}
+
+// GetNodeID returns TokenUse.NodeID, and is useful for accessing the field via an interface.
+func (v *TokenUse) GetNodeID() muster.NodeID { return v.NodeID }
+
+// GetKey returns TokenUse.Key, and is useful for accessing the field via an interface.
+func (v *TokenUse) GetKey() muster.KeyID { return v.Key }
+
+// GetAt returns TokenUse.At, and is useful for accessing the field via an interface.
+func (v *TokenUse) GetAt() time.Time { return v.At }
+
+// GetAddr returns TokenUse.Addr, and is useful for accessing the field via an interface.
+func (v *TokenUse) GetAddr() string { return v.Addr }
 
 // UncordonNodeResponse is returned by UncordonNode on success.
 type UncordonNodeResponse struct {
@@ -2321,6 +2773,15 @@ type WatchNodesResponse struct {
 // GetNodeChanges returns WatchNodesResponse.NodeChanges, and is useful for accessing the field via an interface.
 func (v *WatchNodesResponse) GetNodeChanges() *WatchNodesNodeChangesNodeChange { return v.NodeChanges }
 
+// WhoamiResponse is returned by Whoami on success.
+type WhoamiResponse struct {
+	// The key that the caller presents; null where no key is asked for.
+	Whoami *AccessKey `json:"whoami"`
+}
+
+// GetWhoami returns WhoamiResponse.Whoami, and is useful for accessing the field via an interface.
+func (v *WhoamiResponse) GetWhoami() *AccessKey { return v.Whoami }
+
 // __AdoptInstanceInput is used internally by genqlient
 type __AdoptInstanceInput struct {
 	Id string `json:"id"`
@@ -2360,6 +2821,156 @@ func (v *__CordonNodeInput) GetId() string { return v.Id }
 
 // GetReason returns __CordonNodeInput.Reason, and is useful for accessing the field via an interface.
 func (v *__CordonNodeInput) GetReason() string { return v.Reason }
+
+// __CreateAccessKeyInput is used internally by genqlient
+type __CreateAccessKeyInput struct {
+	Input muster.CreateAccessKeyInput `json:"input"`
+}
+
+// GetInput returns __CreateAccessKeyInput.Input, and is useful for accessing the field via an interface.
+func (v *__CreateAccessKeyInput) GetInput() muster.CreateAccessKeyInput { return v.Input }
+
+// __CreateJoinTokenInput is used internally by genqlient
+type __CreateJoinTokenInput struct {
+	Input muster.CreateJoinTokenInput `json:"-"`
+}
+
+// GetInput returns __CreateJoinTokenInput.Input, and is useful for accessing the field via an interface.
+func (v *__CreateJoinTokenInput) GetInput() muster.CreateJoinTokenInput { return v.Input }
+
+func (v *__CreateJoinTokenInput) UnmarshalJSON(b []byte) error {
+
+	if string(b) == "null" {
+		return nil
+	}
+
+	var firstPass struct {
+		*__CreateJoinTokenInput
+		Input json.RawMessage `json:"input"`
+		graphql.NoUnmarshalJSON
+	}
+	firstPass.__CreateJoinTokenInput = v
+
+	err := json.Unmarshal(b, &firstPass)
+	if err != nil {
+		return err
+	}
+
+	{
+		dst := &v.Input
+		src := firstPass.Input
+		if len(src) != 0 && string(src) != "null" {
+			err = json.Unmarshal(
+				src, dst)
+			if err != nil {
+				return fmt.Errorf(
+					"unable to unmarshal __CreateJoinTokenInput.Input: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
+type __premarshal__CreateJoinTokenInput struct {
+	Input json.RawMessage `json:"input"`
+}
+
+func (v *__CreateJoinTokenInput) MarshalJSON() ([]byte, error) {
+	premarshaled, err := v.__premarshalJSON()
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(premarshaled)
+}
+
+func (v *__CreateJoinTokenInput) __premarshalJSON() (*__premarshal__CreateJoinTokenInput, error) {
+	var retval __premarshal__CreateJoinTokenInput
+
+	{
+
+		dst := &retval.Input
+		src := v.Input
+		var err error
+		*dst, err = MarshalCreateJoinTokenInput(
+			&src)
+		if err != nil {
+			return nil, fmt.Errorf(
+				"unable to marshal __CreateJoinTokenInput.Input: %w", err)
+		}
+	}
+	return &retval, nil
+}
+
+// __CreateSignInInput is used internally by genqlient
+type __CreateSignInInput struct {
+	Ttl time.Duration `json:"-"`
+}
+
+// GetTtl returns __CreateSignInInput.Ttl, and is useful for accessing the field via an interface.
+func (v *__CreateSignInInput) GetTtl() time.Duration { return v.Ttl }
+
+func (v *__CreateSignInInput) UnmarshalJSON(b []byte) error {
+
+	if string(b) == "null" {
+		return nil
+	}
+
+	var firstPass struct {
+		*__CreateSignInInput
+		Ttl json.RawMessage `json:"ttl"`
+		graphql.NoUnmarshalJSON
+	}
+	firstPass.__CreateSignInInput = v
+
+	err := json.Unmarshal(b, &firstPass)
+	if err != nil {
+		return err
+	}
+
+	{
+		dst := &v.Ttl
+		src := firstPass.Ttl
+		if len(src) != 0 && string(src) != "null" {
+			err = UnmarshalDuration(
+				src, dst)
+			if err != nil {
+				return fmt.Errorf(
+					"unable to unmarshal __CreateSignInInput.Ttl: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
+type __premarshal__CreateSignInInput struct {
+	Ttl json.RawMessage `json:"ttl"`
+}
+
+func (v *__CreateSignInInput) MarshalJSON() ([]byte, error) {
+	premarshaled, err := v.__premarshalJSON()
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(premarshaled)
+}
+
+func (v *__CreateSignInInput) __premarshalJSON() (*__premarshal__CreateSignInInput, error) {
+	var retval __premarshal__CreateSignInInput
+
+	{
+
+		dst := &retval.Ttl
+		src := v.Ttl
+		var err error
+		*dst, err = MarshalDuration(
+			&src)
+		if err != nil {
+			return nil, fmt.Errorf(
+				"unable to marshal __CreateSignInInput.Ttl: %w", err)
+		}
+	}
+	return &retval, nil
+}
 
 // __DrainNodeInput is used internally by genqlient
 type __DrainNodeInput struct {
@@ -2571,6 +3182,34 @@ func (v *__LaunchInstanceInput) __premarshalJSON() (*__premarshal__LaunchInstanc
 	return &retval, nil
 }
 
+// __ListAccessKeysInput is used internally by genqlient
+type __ListAccessKeysInput struct {
+	First *int    `json:"first"`
+	After *string `json:"after"`
+}
+
+// GetFirst returns __ListAccessKeysInput.First, and is useful for accessing the field via an interface.
+func (v *__ListAccessKeysInput) GetFirst() *int { return v.First }
+
+// GetAfter returns __ListAccessKeysInput.After, and is useful for accessing the field via an interface.
+func (v *__ListAccessKeysInput) GetAfter() *string { return v.After }
+
+// __ListAuditInput is used internally by genqlient
+type __ListAuditInput struct {
+	Filter *muster.AuditFilter `json:"filter,omitempty"`
+	First  *int                `json:"first"`
+	After  *string             `json:"after"`
+}
+
+// GetFilter returns __ListAuditInput.Filter, and is useful for accessing the field via an interface.
+func (v *__ListAuditInput) GetFilter() *muster.AuditFilter { return v.Filter }
+
+// GetFirst returns __ListAuditInput.First, and is useful for accessing the field via an interface.
+func (v *__ListAuditInput) GetFirst() *int { return v.First }
+
+// GetAfter returns __ListAuditInput.After, and is useful for accessing the field via an interface.
+func (v *__ListAuditInput) GetAfter() *string { return v.After }
+
 // __ListChangesInput is used internally by genqlient
 type __ListChangesInput struct {
 	Since    *string `json:"since,omitempty"`
@@ -2770,6 +3409,103 @@ type __RestartInstanceInput struct {
 
 // GetId returns __RestartInstanceInput.Id, and is useful for accessing the field via an interface.
 func (v *__RestartInstanceInput) GetId() string { return v.Id }
+
+// __RevokeAccessKeyInput is used internally by genqlient
+type __RevokeAccessKeyInput struct {
+	Id string `json:"id"`
+}
+
+// GetId returns __RevokeAccessKeyInput.Id, and is useful for accessing the field via an interface.
+func (v *__RevokeAccessKeyInput) GetId() string { return v.Id }
+
+// __RevokeJoinTokenInput is used internally by genqlient
+type __RevokeJoinTokenInput struct {
+	Id string `json:"id"`
+}
+
+// GetId returns __RevokeJoinTokenInput.Id, and is useful for accessing the field via an interface.
+func (v *__RevokeJoinTokenInput) GetId() string { return v.Id }
+
+// __RotateAccessKeyInput is used internally by genqlient
+type __RotateAccessKeyInput struct {
+	Id      string         `json:"id"`
+	Overlap *time.Duration `json:"-"`
+}
+
+// GetId returns __RotateAccessKeyInput.Id, and is useful for accessing the field via an interface.
+func (v *__RotateAccessKeyInput) GetId() string { return v.Id }
+
+// GetOverlap returns __RotateAccessKeyInput.Overlap, and is useful for accessing the field via an interface.
+func (v *__RotateAccessKeyInput) GetOverlap() *time.Duration { return v.Overlap }
+
+func (v *__RotateAccessKeyInput) UnmarshalJSON(b []byte) error {
+
+	if string(b) == "null" {
+		return nil
+	}
+
+	var firstPass struct {
+		*__RotateAccessKeyInput
+		Overlap json.RawMessage `json:"overlap"`
+		graphql.NoUnmarshalJSON
+	}
+	firstPass.__RotateAccessKeyInput = v
+
+	err := json.Unmarshal(b, &firstPass)
+	if err != nil {
+		return err
+	}
+
+	{
+		dst := &v.Overlap
+		src := firstPass.Overlap
+		if len(src) != 0 && string(src) != "null" {
+			*dst = new(time.Duration)
+			err = UnmarshalDuration(
+				src, *dst)
+			if err != nil {
+				return fmt.Errorf(
+					"unable to unmarshal __RotateAccessKeyInput.Overlap: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
+type __premarshal__RotateAccessKeyInput struct {
+	Id string `json:"id"`
+
+	Overlap json.RawMessage `json:"overlap"`
+}
+
+func (v *__RotateAccessKeyInput) MarshalJSON() ([]byte, error) {
+	premarshaled, err := v.__premarshalJSON()
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(premarshaled)
+}
+
+func (v *__RotateAccessKeyInput) __premarshalJSON() (*__premarshal__RotateAccessKeyInput, error) {
+	var retval __premarshal__RotateAccessKeyInput
+
+	retval.Id = v.Id
+	{
+
+		dst := &retval.Overlap
+		src := v.Overlap
+		if src != nil {
+			var err error
+			*dst, err = MarshalDuration(
+				src)
+			if err != nil {
+				return nil, fmt.Errorf(
+					"unable to marshal __RotateAccessKeyInput.Overlap: %w", err)
+			}
+		}
+	}
+	return &retval, nil
+}
 
 // __StartInstanceInput is used internally by genqlient
 type __StartInstanceInput struct {
@@ -3116,6 +3852,149 @@ func CordonNode(
 	}
 
 	data_ = &CordonNodeResponse{}
+	resp_ := &graphql.Response{Data: data_}
+
+	err_ = client_.MakeRequest(
+		ctx_,
+		req_,
+		resp_,
+	)
+
+	return data_, err_
+}
+
+// The mutation executed by CreateAccessKey.
+const CreateAccessKey_Operation = `
+mutation CreateAccessKey ($input: CreateAccessKeyInput!) {
+	createAccessKey(input: $input) {
+		accessKey {
+			... AccessKey
+		}
+		text
+	}
+}
+fragment AccessKey on AccessKey {
+	id
+	name
+	role
+	scope {
+		nodes
+		clusters
+		services
+	}
+	nodeUid
+	status
+	createdAt
+	createdBy
+	expiresAt
+	revokedAt
+	lastUsedAt
+	formerUntil
+	revision
+}
+`
+
+func CreateAccessKey(
+	ctx_ context.Context,
+	client_ graphql.Client,
+	input muster.CreateAccessKeyInput,
+) (data_ *CreateAccessKeyResponse, err_ error) {
+	req_ := &graphql.Request{
+		OpName: "CreateAccessKey",
+		Query:  CreateAccessKey_Operation,
+		Variables: &__CreateAccessKeyInput{
+			Input: input,
+		},
+	}
+
+	data_ = &CreateAccessKeyResponse{}
+	resp_ := &graphql.Response{Data: data_}
+
+	err_ = client_.MakeRequest(
+		ctx_,
+		req_,
+		resp_,
+	)
+
+	return data_, err_
+}
+
+// The mutation executed by CreateJoinToken.
+const CreateJoinToken_Operation = `
+mutation CreateJoinToken ($input: CreateJoinTokenInput!) {
+	createJoinToken(input: $input) {
+		joinToken {
+			... JoinToken
+		}
+		text
+	}
+}
+fragment JoinToken on JoinToken {
+	id
+	role
+	labels
+	uses
+	used {
+		nodeId
+		key
+		at
+		addr
+	}
+	createdAt
+	createdBy
+	expiresAt
+}
+`
+
+func CreateJoinToken(
+	ctx_ context.Context,
+	client_ graphql.Client,
+	input muster.CreateJoinTokenInput,
+) (data_ *CreateJoinTokenResponse, err_ error) {
+	req_ := &graphql.Request{
+		OpName: "CreateJoinToken",
+		Query:  CreateJoinToken_Operation,
+		Variables: &__CreateJoinTokenInput{
+			Input: input,
+		},
+	}
+
+	data_ = &CreateJoinTokenResponse{}
+	resp_ := &graphql.Response{Data: data_}
+
+	err_ = client_.MakeRequest(
+		ctx_,
+		req_,
+		resp_,
+	)
+
+	return data_, err_
+}
+
+// The mutation executed by CreateSignIn.
+const CreateSignIn_Operation = `
+mutation CreateSignIn ($ttl: Duration!) {
+	createSignIn(input: {ttl:$ttl}) {
+		path
+		expiresAt
+	}
+}
+`
+
+func CreateSignIn(
+	ctx_ context.Context,
+	client_ graphql.Client,
+	ttl time.Duration,
+) (data_ *CreateSignInResponse, err_ error) {
+	req_ := &graphql.Request{
+		OpName: "CreateSignIn",
+		Query:  CreateSignIn_Operation,
+		Variables: &__CreateSignInInput{
+			Ttl: ttl,
+		},
+	}
+
+	data_ = &CreateSignInResponse{}
 	resp_ := &graphql.Response{Data: data_}
 
 	err_ = client_.MakeRequest(
@@ -3804,6 +4683,145 @@ func LaunchInstance(
 	return data_, err_
 }
 
+// The query executed by ListAccessKeys.
+const ListAccessKeys_Operation = `
+query ListAccessKeys ($first: Int, $after: String) {
+	accessKeys(first: $first, after: $after) {
+		... AccessKeyConnection
+	}
+}
+fragment AccessKeyConnection on AccessKeyConnection {
+	edges {
+		cursor
+		node {
+			... AccessKey
+		}
+	}
+	pageInfo {
+		... PageInfo
+	}
+	totalCount
+}
+fragment AccessKey on AccessKey {
+	id
+	name
+	role
+	scope {
+		nodes
+		clusters
+		services
+	}
+	nodeUid
+	status
+	createdAt
+	createdBy
+	expiresAt
+	revokedAt
+	lastUsedAt
+	formerUntil
+	revision
+}
+fragment PageInfo on PageInfo {
+	hasNextPage
+	hasPreviousPage
+	startCursor
+	endCursor
+}
+`
+
+func ListAccessKeys(
+	ctx_ context.Context,
+	client_ graphql.Client,
+	first *int,
+	after *string,
+) (data_ *ListAccessKeysResponse, err_ error) {
+	req_ := &graphql.Request{
+		OpName: "ListAccessKeys",
+		Query:  ListAccessKeys_Operation,
+		Variables: &__ListAccessKeysInput{
+			First: first,
+			After: after,
+		},
+	}
+
+	data_ = &ListAccessKeysResponse{}
+	resp_ := &graphql.Response{Data: data_}
+
+	err_ = client_.MakeRequest(
+		ctx_,
+		req_,
+		resp_,
+	)
+
+	return data_, err_
+}
+
+// The query executed by ListAudit.
+const ListAudit_Operation = `
+query ListAudit ($filter: AuditFilter, $first: Int, $after: String) {
+	auditLog(filter: $filter, first: $first, after: $after) {
+		... AuditConnection
+	}
+}
+fragment AuditConnection on AuditConnection {
+	edges {
+		cursor
+		node {
+			... AuditEntry
+		}
+	}
+	pageInfo {
+		... PageInfo
+	}
+}
+fragment AuditEntry on AuditEntry {
+	at
+	key
+	name
+	addr
+	action
+	target
+	outcome
+	reason
+	count
+}
+fragment PageInfo on PageInfo {
+	hasNextPage
+	hasPreviousPage
+	startCursor
+	endCursor
+}
+`
+
+func ListAudit(
+	ctx_ context.Context,
+	client_ graphql.Client,
+	filter *muster.AuditFilter,
+	first *int,
+	after *string,
+) (data_ *ListAuditResponse, err_ error) {
+	req_ := &graphql.Request{
+		OpName: "ListAudit",
+		Query:  ListAudit_Operation,
+		Variables: &__ListAuditInput{
+			Filter: filter,
+			First:  first,
+			After:  after,
+		},
+	}
+
+	data_ = &ListAuditResponse{}
+	resp_ := &graphql.Response{Data: data_}
+
+	err_ = client_.MakeRequest(
+		ctx_,
+		req_,
+		resp_,
+	)
+
+	return data_, err_
+}
+
 // The query executed by ListChanges.
 const ListChanges_Operation = `
 query ListChanges ($since: Cursor, $objectId: ID, $first: Int) {
@@ -4139,6 +5157,51 @@ func ListInstances(
 	}
 
 	data_ = &ListInstancesResponse{}
+	resp_ := &graphql.Response{Data: data_}
+
+	err_ = client_.MakeRequest(
+		ctx_,
+		req_,
+		resp_,
+	)
+
+	return data_, err_
+}
+
+// The query executed by ListJoinTokens.
+const ListJoinTokens_Operation = `
+query ListJoinTokens {
+	joinTokens {
+		... JoinToken
+	}
+}
+fragment JoinToken on JoinToken {
+	id
+	role
+	labels
+	uses
+	used {
+		nodeId
+		key
+		at
+		addr
+	}
+	createdAt
+	createdBy
+	expiresAt
+}
+`
+
+func ListJoinTokens(
+	ctx_ context.Context,
+	client_ graphql.Client,
+) (data_ *ListJoinTokensResponse, err_ error) {
+	req_ := &graphql.Request{
+		OpName: "ListJoinTokens",
+		Query:  ListJoinTokens_Operation,
+	}
+
+	data_ = &ListJoinTokensResponse{}
 	resp_ := &graphql.Response{Data: data_}
 
 	err_ = client_.MakeRequest(
@@ -5163,6 +6226,170 @@ func RestartInstance(
 	return data_, err_
 }
 
+// The mutation executed by RevokeAccessKey.
+const RevokeAccessKey_Operation = `
+mutation RevokeAccessKey ($id: ID!) {
+	revokeAccessKey(input: {id:$id}) {
+		accessKey {
+			... AccessKey
+		}
+	}
+}
+fragment AccessKey on AccessKey {
+	id
+	name
+	role
+	scope {
+		nodes
+		clusters
+		services
+	}
+	nodeUid
+	status
+	createdAt
+	createdBy
+	expiresAt
+	revokedAt
+	lastUsedAt
+	formerUntil
+	revision
+}
+`
+
+func RevokeAccessKey(
+	ctx_ context.Context,
+	client_ graphql.Client,
+	id string,
+) (data_ *RevokeAccessKeyResponse, err_ error) {
+	req_ := &graphql.Request{
+		OpName: "RevokeAccessKey",
+		Query:  RevokeAccessKey_Operation,
+		Variables: &__RevokeAccessKeyInput{
+			Id: id,
+		},
+	}
+
+	data_ = &RevokeAccessKeyResponse{}
+	resp_ := &graphql.Response{Data: data_}
+
+	err_ = client_.MakeRequest(
+		ctx_,
+		req_,
+		resp_,
+	)
+
+	return data_, err_
+}
+
+// The mutation executed by RevokeJoinToken.
+const RevokeJoinToken_Operation = `
+mutation RevokeJoinToken ($id: ID!) {
+	revokeJoinToken(input: {id:$id}) {
+		joinToken {
+			... JoinToken
+		}
+	}
+}
+fragment JoinToken on JoinToken {
+	id
+	role
+	labels
+	uses
+	used {
+		nodeId
+		key
+		at
+		addr
+	}
+	createdAt
+	createdBy
+	expiresAt
+}
+`
+
+func RevokeJoinToken(
+	ctx_ context.Context,
+	client_ graphql.Client,
+	id string,
+) (data_ *RevokeJoinTokenResponse, err_ error) {
+	req_ := &graphql.Request{
+		OpName: "RevokeJoinToken",
+		Query:  RevokeJoinToken_Operation,
+		Variables: &__RevokeJoinTokenInput{
+			Id: id,
+		},
+	}
+
+	data_ = &RevokeJoinTokenResponse{}
+	resp_ := &graphql.Response{Data: data_}
+
+	err_ = client_.MakeRequest(
+		ctx_,
+		req_,
+		resp_,
+	)
+
+	return data_, err_
+}
+
+// The mutation executed by RotateAccessKey.
+const RotateAccessKey_Operation = `
+mutation RotateAccessKey ($id: ID!, $overlap: Duration) {
+	rotateAccessKey(input: {id:$id,overlap:$overlap}) {
+		accessKey {
+			... AccessKey
+		}
+		text
+	}
+}
+fragment AccessKey on AccessKey {
+	id
+	name
+	role
+	scope {
+		nodes
+		clusters
+		services
+	}
+	nodeUid
+	status
+	createdAt
+	createdBy
+	expiresAt
+	revokedAt
+	lastUsedAt
+	formerUntil
+	revision
+}
+`
+
+func RotateAccessKey(
+	ctx_ context.Context,
+	client_ graphql.Client,
+	id string,
+	overlap *time.Duration,
+) (data_ *RotateAccessKeyResponse, err_ error) {
+	req_ := &graphql.Request{
+		OpName: "RotateAccessKey",
+		Query:  RotateAccessKey_Operation,
+		Variables: &__RotateAccessKeyInput{
+			Id:      id,
+			Overlap: overlap,
+		},
+	}
+
+	data_ = &RotateAccessKeyResponse{}
+	resp_ := &graphql.Response{Data: data_}
+
+	err_ = client_.MakeRequest(
+		ctx_,
+		req_,
+		resp_,
+	)
+
+	return data_, err_
+}
+
 // The mutation executed by StartInstance.
 const StartInstance_Operation = `
 mutation StartInstance ($id: ID!) {
@@ -5934,4 +7161,53 @@ func WatchNodesForwardData(interfaceChan interface{}, jsonRawMsg json.RawMessage
 	}
 	dataChan_ <- wsResp
 	return nil
+}
+
+// The query executed by Whoami.
+const Whoami_Operation = `
+query Whoami {
+	whoami {
+		... AccessKey
+	}
+}
+fragment AccessKey on AccessKey {
+	id
+	name
+	role
+	scope {
+		nodes
+		clusters
+		services
+	}
+	nodeUid
+	status
+	createdAt
+	createdBy
+	expiresAt
+	revokedAt
+	lastUsedAt
+	formerUntil
+	revision
+}
+`
+
+func Whoami(
+	ctx_ context.Context,
+	client_ graphql.Client,
+) (data_ *WhoamiResponse, err_ error) {
+	req_ := &graphql.Request{
+		OpName: "Whoami",
+		Query:  Whoami_Operation,
+	}
+
+	data_ = &WhoamiResponse{}
+	resp_ := &graphql.Response{Data: data_}
+
+	err_ = client_.MakeRequest(
+		ctx_,
+		req_,
+		resp_,
+	)
+
+	return data_, err_
 }

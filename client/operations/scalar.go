@@ -54,6 +54,20 @@ func MarshalDrainNodeInput(in *muster.DrainNodeInput) ([]byte, error) {
 	return json.Marshal(out)
 }
 
+// MarshalCreateJoinTokenInput leaves out what is empty and writes the time to live as text.
+func MarshalCreateJoinTokenInput(in *muster.CreateJoinTokenInput) ([]byte, error) {
+	type plain muster.CreateJoinTokenInput
+	out := struct {
+		*plain
+		TTL *string `json:"ttl,omitempty"`
+	}{plain: (*plain)(in)}
+	if in.TTL != nil {
+		text := in.TTL.String()
+		out.TTL = &text
+	}
+	return json.Marshal(out)
+}
+
 // UnmarshalBeat reads the answer to a heartbeat.
 func UnmarshalBeat(b []byte, beat *muster.Beat) error {
 	var in struct {

@@ -74,6 +74,8 @@ type state struct {
 	pulls      map[string]pull              // images being got, by the machine that waits
 	remove     map[string]bool              // machines that the registry named as terminated
 	revive     map[string]bool              // machines to start again; see identity.Revive
+	preparing  bool                         // an earlier agent's launch goes on
+	looking    bool                         // and somebody looks again soon
 	removing   bool                         // volumes are being removed
 	accepted   *muster.ReportInstancesInput // what the registry was told last; nil: not known
 	sequence   int64
@@ -135,7 +137,7 @@ func New(o Options) (*Agent, error) {
 // or FORBIDDEN from the registry, and at its first registration whatever its
 // settings cause. The machines run on in any case.
 func (a *Agent) Run(ctx context.Context) error {
-	file, err := openIdentity(a.o.StateDir)
+	file, err := openIdentity(ctx, a.o.StateDir)
 	if err != nil {
 		return err
 	}
@@ -201,12 +203,12 @@ func (a *Agent) begin(ctx context.Context, file *identityFile) error {
 }
 
 // toRevive selects the machines that the host's restart ended, the last one or
-// an earlier one that they have not been started again after, and those whose launch was
-// cut off. What had ended before stays as it ended.
+// an earlier one that they have not been started again after. What had ended
+// before it stays as it ended.
 func toRevive(machines []driver.Status, before []string, restarted bool) []string {
 	var revive []string
 	for _, m := range machines {
-		cut := m.Cut || restarted && m.Reason == reasonRestarted || slices.Contains(before, m.Spec.Machine)
+		cut := restarted && m.Reason == reasonRestarted || slices.Contains(before, m.Spec.Machine)
 		if m.State == driver.Exited && cut {
 			revive = append(revive, m.Spec.Machine)
 		}

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"slices"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/google/renameio/v2"
 
@@ -23,8 +25,8 @@ type identity struct {
 	Epoch       string         `json:"epoch"`      // the history that it was last in
 	Incarnation int64          `json:"incarnation"`
 	BootID      string         `json:"bootId"`
-	// Revive are the machines that a restart of the host ended, or whose launch was cut
-	// off, and that have not been started again yet.
+	// Revive are the machines that a restart of the host ended and that have not
+	// been started again yet.
 	Revive []string `json:"revive,omitempty"`
 }
 
@@ -40,9 +42,13 @@ type identityFile struct {
 	now identity
 }
 
+// lockWait is how long a lock is waited for: what an agent that was killed had just begun to start has it
+// for a moment yet.
+const lockWait = 2 * time.Second
+
 // openIdentity locks the state directory, which it makes if need be, and reads
 // what is there. CONFLICT: another agent holds it.
-func openIdentity(dir string) (*identityFile, error) {
+func openIdentity(ctx context.Context, dir string) (*identityFile, error) {
 	if err := os.MkdirAll(dir, 0o711); err != nil {
 		return nil, fmt.Errorf("make the agent's state directory: %w", err)
 	}
@@ -50,7 +56,7 @@ func openIdentity(dir string) (*identityFile, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the lock of the agent's state directory: %w", err)
 	}
-	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+	if err := waitForLock(ctx, lock); err != nil {
 		_ = lock.Close()
 		return nil, muster.Errorf(muster.Conflict, "another agent uses the state directory %s (%w): stop it, or give this one another directory", dir, err)
 	}
@@ -64,6 +70,15 @@ func openIdentity(dir string) (*identityFile, error) {
 		return nil, fmt.Errorf("read the agent's identity %s: %w; remove the file to join as a new node", f.path, err)
 	}
 	return f, nil
+}
+
+func waitForLock(ctx context.Context, lock *os.File) error {
+	for deadline := time.Now().Add(lockWait); ; {
+		err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if err == nil || !time.Now().Before(deadline) || !sleep(ctx, 20*time.Millisecond, nil) {
+			return err
+		}
+	}
 }
 
 // close gives the directory free.

@@ -117,7 +117,7 @@ func (v *view) report(p *place, m driver.Status, doing step) muster.InstanceRepo
 // revives reports whether a machine that ended will be started again, as far as
 // can be said: saying that it ended would settle that it is not.
 func (v *view) revives(p *place, m driver.Status) bool {
-	if !v.revive[m.Spec.Machine] || v.failed[m.Spec.Machine] != "" {
+	if !m.Cut && !v.revive[m.Spec.Machine] || v.failed[m.Spec.Machine] != "" {
 		return false
 	}
 	return v.desired == nil || p.revives(m)

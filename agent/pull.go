@@ -42,7 +42,7 @@ func (a *Agent) pull(ctx context.Context, s step) bool {
 	wanted = a.wantedLocked(s.machine)
 	a.mu.Unlock()
 	if err != nil && pulling.Err() == nil {
-		_ = a.launched(ctx, s.machine, false, err) // it is noted, and only a context's end is an error
+		_ = a.launched(ctx, s.machine, err) // it is noted, and only a context's end is an error
 	}
 	return err == nil && wanted
 }

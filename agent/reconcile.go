@@ -22,6 +22,8 @@ const (
 	// longestWait bounds the pauses between tries, stepPause is that after a step that failed.
 	longestWait = 10 * time.Second
 	stepPause   = 2 * time.Second
+	// launchLook is how often a launch that an earlier agent began is looked at.
+	launchLook = 250 * time.Millisecond
 )
 
 // Relauncher is a driver's optional ability to start a machine that has Exited
@@ -61,6 +63,9 @@ func (a *Agent) reconcile(ctx context.Context) error {
 		for disk, s := range due {
 			steps.Go(func() { a.work(ctx, working, slots, disk, s) })
 		}
+		if a.beginsToLook() {
+			steps.Go(func() { a.lookAgain(ctx) })
+		}
 	}
 	over := make(chan struct{})
 	go func() { steps.Wait(); close(over) }()
@@ -95,17 +100,41 @@ func (a *Agent) pass(ctx context.Context) (due map[string]step, unused func() er
 	return due, unused, nil
 }
 
+// beginsToLook reports whether a machine is in a launch of an earlier agent's, of which nobody tells that it
+// runs, and nobody looks for that yet.
+func (a *Agent) beginsToLook() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.state.preparing || a.state.looking {
+		return false
+	}
+	a.state.looking = true
+	return true
+}
+
+// lookAgain has everything looked at in a moment.
+func (a *Agent) lookAgain(ctx context.Context) {
+	sleep(ctx, launchLook, nil)
+	a.mu.Lock()
+	a.state.looking = false
+	a.mu.Unlock()
+	a.passDue.raise()
+	a.reportDue.raise()
+}
+
 // choose picks the steps that are due, and reports whether a machine is no
 // longer to be started again.
 func (a *Agent) choose(machines []driver.Status, wasBusy map[string]step) (due map[string]step, settled bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	due = map[string]step{}
+	a.state.preparing = false
 	all := places(a.state.desired, machines)
 	for disk, p := range all {
 		if _, busy := wasBusy[disk]; busy {
 			continue
 		}
+		a.state.preparing = a.state.preparing || p.prepares()
 		v, machine := p.next(a.marksLocked())
 		if v == nothing {
 			continue
@@ -214,31 +243,29 @@ func (a *Agent) do(ctx, working context.Context, s step) error {
 	case launch:
 		launchCtx, cancel := context.WithTimeout(working, launchLimit)
 		defer cancel()
-		var status driver.Status
 		spec, err := specOf(s)
 		if err == nil {
 			err = a.checkVolumes(s.wanted)
 		}
 		if err == nil {
-			status, err = a.o.Driver.Launch(launchCtx, spec)
+			_, err = a.o.Driver.Launch(launchCtx, spec)
 		}
-		return a.launched(working, s.machine, status.Cut, err)
+		return a.launched(working, s.machine, err)
 	case relaunch:
 		launchCtx, cancel := context.WithTimeout(working, launchLimit)
 		defer cancel()
 		again, ok := a.o.Driver.(Relauncher)
-		var status driver.Status
 		err := errors.New("the host was restarted: start the instance again")
 		if ok {
-			status, err = again.Relaunch(launchCtx, s.machine)
+			_, err = again.Relaunch(launchCtx, s.machine)
 		}
-		return a.launched(working, s.machine, status.Cut, err)
+		return a.launched(working, s.machine, err)
 	}
 	return nil
 }
 
-// launched notes the outcome of a launch. One that was cut off is tried again.
-func (a *Agent) launched(working context.Context, machine string, cut bool, err error) error {
+// launched notes the outcome of a launch.
+func (a *Agent) launched(working context.Context, machine string, err error) error {
 	if err != nil && working.Err() != nil {
 		return err // abandoned at the agent's end: the next one sees what is there
 	}
@@ -249,11 +276,8 @@ func (a *Agent) launched(working context.Context, machine string, cut bool, err 
 	}
 	revived := a.state.revive[machine]
 	delete(a.state.revive, machine)
-	if cut && err == nil {
-		a.state.revive[machine] = true
-	}
 	a.mu.Unlock()
-	if revived != cut {
+	if revived {
 		a.saveRevive()
 	}
 	return nil

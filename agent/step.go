@@ -78,7 +78,7 @@ func places(desired *muster.Assignments, machines []driver.Status) map[string]*p
 type marks struct {
 	failed map[string]string // a launch could not be tried
 	remove map[string]bool   // named by the registry as terminated
-	revive map[string]bool   // ended by a restart of the host, or cut off in their launch
+	revive map[string]bool   // ended by a restart of the host
 }
 
 // over reports whether the registry named a machine of a disk as terminated.
@@ -136,7 +136,7 @@ func (p *place) run(k marks) (verb, string) {
 		return launch, p.wanted.Machine
 	case newest.State == driver.Running && p.machines[0].State == driver.Exited:
 		return remove, p.machines[0].Spec.Machine // its successor's launch was cut off before it could do that
-	case newest.State == driver.Exited && k.revive[newest.Spec.Machine] && p.revives(*newest):
+	case newest.State == driver.Exited && (newest.Cut || k.revive[newest.Spec.Machine]) && p.revives(*newest):
 		return relaunch, p.wanted.Machine
 	}
 	return nothing, ""
@@ -152,6 +152,11 @@ func (p *place) revives(m driver.Status) bool {
 // lives reports whether any generation has not ended.
 func (p *place) lives() bool {
 	return slices.ContainsFunc(p.machines, func(m driver.Status) bool { return m.State != driver.Exited })
+}
+
+// prepares reports whether a generation is being launched.
+func (p *place) prepares() bool {
+	return slices.ContainsFunc(p.machines, func(m driver.Status) bool { return m.State == driver.Preparing })
 }
 
 // newest is the machine of the highest generation, nil when there is none.

@@ -25,6 +25,7 @@ var house = []layer{
 	{".", nil, "the vocabulary stands on nothing, so that everything can stand on it"},
 	{"archive", nil, "what an image is on its way: all who read one check the same"},
 	{"keyfile", []string{"."}, "secrets in files: all who keep one keep it the same way"},
+	{"local", []string{"."}, "how programs find the server of their machine: the commands write it and read it, and neither needs the other's code"},
 	{"registry/images", []string{".", "archive"}, "a leaf like the others, on the format that it keeps"},
 	{"registry", []string{".", "registry/watch", "registry/scheduler", "registry/liveness", "registry/auth"}, "the use cases know their parts, but no technology: what they need is an interface of their own"},
 	{"registry/auth", []string{"."}, "what both ends of a connection spell the same: the client and the agent use it too"},
@@ -50,7 +51,7 @@ var house = []layer{
 	{"cli/render", []string{".", "client"}, "an output that reads the API"},
 	{"cli/sim", []string{".", "client", "agent", "agent/hollow"}, "a load on a server comes over the network, like every other"},
 	{"cli/doctor", []string{".", "client", "agent/..."}, "it asks the packages whose needs it checks"},
-	{"cli", []string{".", "archive", "keyfile", "client", "registry/auth", "server", "agent", "agent/...", "cli/render", "cli/sim", "cli/doctor"}, "commands hand over to the package that does it"},
+	{"cli", []string{".", "archive", "keyfile", "local", "client", "registry/auth", "server", "agent", "agent/...", "cli/render", "cli/sim", "cli/doctor"}, "commands hand over to the package that does it"},
 	{"cmd/muster", []string{"cli"}, "main hands over"},
 	{"internal/...", nil, "tools of the repository"},
 }

@@ -27,7 +27,7 @@ type deafAgents struct{}
 
 func (deafAgents) Nudge(context.Context, registry.Nudge) error { return nil }
 
-func (deafAgents) Identify(context.Context, string, int) (muster.NodeUID, int64, error) {
+func (deafAgents) Identify(context.Context, *muster.Node) (muster.NodeUID, int64, error) {
 	return "", 0, fmt.Errorf("nobody answers")
 }
 

@@ -29,12 +29,20 @@ func (r *Registry) Changes(ctx context.Context, since *muster.Cursor, objectID *
 	return r.changePage(changes, limit, since != nil), nil
 }
 
+// seenBlock is how much of the log is read at once for a caller who sees a part of it:
+// it may be long until something comes that they see.
+const seenBlock = 500
+
 // seenChanges reads on until it has as many changes as are wanted that the caller sees.
 func (r *Registry) seenChanges(ctx context.Context, objectID *string, after int64, want int) ([]*muster.Change, error) {
 	v, s := r.View(), sightOf(ctx)
+	block := want
+	if !s.all() {
+		block = max(want, seenBlock)
+	}
 	var seen []*muster.Change
 	for {
-		changes, err := r.changesAfter(ctx, objectID, after, want)
+		changes, err := r.changesAfter(ctx, objectID, after, block)
 		if err != nil {
 			return nil, err
 		}
@@ -44,7 +52,7 @@ func (r *Registry) seenChanges(ctx context.Context, objectID *string, after int6
 				seen = append(seen, c)
 			}
 		}
-		if len(changes) < want || len(seen) >= want {
+		if len(changes) < block || len(seen) >= want {
 			return seen[:min(len(seen), want)], nil
 		}
 	}

@@ -19,7 +19,7 @@ func (r *Registry) DrainNode(ctx context.Context, in muster.DrainNodeInput) (*mu
 	if in.Deadline != nil && *in.Deadline < 0 {
 		return nil, 0, muster.InvalidField("deadline", "%s is in the past; give a span such as 10m, or 0s to stop everything now", *in.Deadline)
 	}
-	return r.changeNode(ctx, in.ID, func(_ View, w *Writes, n *muster.Node) *muster.Node {
+	return r.changeNode(ctx, in.ID, func(_ View, w *Writes, n *muster.Node) (*muster.Node, error) {
 		now := stamp(r.opts.Now())
 		after := n.Clone()
 		after.Schedulable, after.Drain = false, &muster.Drain{Since: now}
@@ -36,7 +36,7 @@ func (r *Registry) DrainNode(ctx context.Context, in muster.DrainNodeInput) (*mu
 			reason += ": " + in.Reason
 		}
 		w.Node(after, reason)
-		return after
+		return after, nil
 	})
 }
 

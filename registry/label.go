@@ -13,27 +13,22 @@ func (r *Registry) LabelNode(ctx context.Context, in muster.LabelInput) (*muster
 	if err := in.Validate(); err != nil {
 		return nil, 0, err
 	}
-	var refused error
-	n, revision, err := r.changeNode(ctx, in.ID, func(_ View, w *Writes, n *muster.Node) *muster.Node {
+	return r.changeNode(ctx, in.ID, func(_ View, w *Writes, n *muster.Node) (*muster.Node, error) {
 		after := n.Clone()
 		if after.LabelEdits == nil {
 			after.LabelEdits = muster.Edits{}
 		}
 		maps.Copy(after.LabelEdits, edits(in))
 		after.Labels = after.AgentLabels.Edited(after.LabelEdits)
-		if refused = muster.CheckMap("set", after.Labels); refused != nil || maps.Equal(after.Labels, n.Labels) {
-			return n
+		if err := muster.CheckMap("set", after.Labels); err != nil {
+			return nil, err
+		}
+		if maps.Equal(after.Labels, n.Labels) {
+			return n, nil
 		}
 		w.Node(after, "labelled by "+muster.PrincipalOf(ctx).Name)
-		return after
+		return after, nil
 	})
-	if err == nil {
-		err = refused
-	}
-	if err != nil {
-		return nil, 0, err
-	}
-	return n, revision, nil
 }
 
 // LabelInstance edits an instance's labels.

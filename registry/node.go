@@ -95,9 +95,9 @@ func (r *Registry) UncordonNode(ctx context.Context, id string) (*muster.Node, i
 }
 
 func (r *Registry) setSchedulable(ctx context.Context, id string, schedulable bool, reason string) (*muster.Node, int64, error) {
-	return r.changeNode(ctx, id, func(_ View, w *Writes, n *muster.Node) *muster.Node {
+	return r.changeNode(ctx, id, func(_ View, w *Writes, n *muster.Node) (*muster.Node, error) {
 		if n.Schedulable == schedulable && (n.Drain == nil || !schedulable) {
-			return n
+			return n, nil
 		}
 		after := n.Clone()
 		after.Schedulable = schedulable
@@ -105,16 +105,16 @@ func (r *Registry) setSchedulable(ctx context.Context, id string, schedulable bo
 			after.Drain = nil // uncordoning cancels it
 		}
 		w.Node(after, reason)
-		return after
+		return after, nil
 	})
 }
 
 // RemoveNode takes a node out; its instances are LOST and its uid is refused
 // from then on.
 func (r *Registry) RemoveNode(ctx context.Context, id string) (*muster.Node, int64, error) {
-	return r.changeNode(ctx, id, func(v View, w *Writes, n *muster.Node) *muster.Node {
+	return r.changeNode(ctx, id, func(v View, w *Writes, n *muster.Node) (*muster.Node, error) {
 		r.takeOut(v, w, n, muster.Removed, "removed by "+muster.PrincipalOf(ctx).Name)
-		return w.steps[0].node
+		return w.steps[0].node, nil
 	})
 }
 
@@ -180,7 +180,7 @@ func (v View) forgettable(id string) (*muster.Node, error) {
 }
 
 // changeNode runs a change of one live node.
-func (r *Registry) changeNode(ctx context.Context, id string, change func(View, *Writes, *muster.Node) *muster.Node) (*muster.Node, int64, error) {
+func (r *Registry) changeNode(ctx context.Context, id string, change func(View, *Writes, *muster.Node) (*muster.Node, error)) (*muster.Node, int64, error) {
 	if err := muster.CheckID("id", id); err != nil {
 		return nil, 0, err
 	}
@@ -191,10 +191,14 @@ func (r *Registry) changeNode(ctx context.Context, id string, change func(View, 
 		if n == nil {
 			return noNode(id)
 		}
-		out = change(v, w, n)
-		return nil
+		var err error
+		out, err = change(v, w, n)
+		return err
 	})
-	return out, revision, err
+	if err != nil {
+		return nil, 0, err
+	}
+	return out, revision, nil
 }
 
 func noNode(id string) *muster.Error {

@@ -30,9 +30,6 @@ func (r *Registry) RegisterNode(ctx context.Context, in muster.RegisterNodeInput
 	if err := ownNode(ctx, in.ID, value(in.UID)); err != nil {
 		return nil, err
 	}
-	if err := r.checkIdentity(ctx, &in); err != nil {
-		return nil, err
-	}
 	fresh := newUID()
 	joined := muster.PrincipalOf(ctx).NodeUID
 	if joined != "" {
@@ -41,9 +38,12 @@ func (r *Registry) RegisterNode(ctx context.Context, in muster.RegisterNodeInput
 			in.Role = cmp.Or(k.NodeRole, in.Role)
 		}
 	}
+	if err := r.checkIdentity(ctx, &in); err != nil {
+		return nil, err
+	}
 	out := &Registered{}
 	revision, err := r.observed(ctx, in.ID, func(v View, w *Writes) error {
-		before, err := registering(v, &in)
+		before, err := registering(ctx, v, &in)
 		if err != nil {
 			return err
 		}
@@ -88,12 +88,16 @@ func newUID() muster.NodeUID {
 }
 
 // registering returns the node that registers again, or nil for a new one.
-func registering(v View, in *muster.RegisterNodeInput) (*muster.Node, error) {
+func registering(ctx context.Context, v View, in *muster.RegisterNodeInput) (*muster.Node, error) {
 	var before *muster.Node
 	if in.UID != nil {
 		before = v.NodeByUID(*in.UID)
 	}
 	if before != nil {
+		// A key for some names must not take a node over that has another one.
+		if err := ownNode(ctx, before.ID, before.UID); err != nil {
+			return nil, err
+		}
 		switch {
 		case before.Status == muster.Removed:
 			return nil, muster.Errorf(muster.Forbidden, "node %s was removed by an operator: let it join again with muster node forget %s, or delete the agent's state directory so that it comes as a new node", before.ID, before.UID)
@@ -187,6 +191,11 @@ func (r *Registry) checkIdentity(ctx context.Context, in *muster.RegisterNodeInp
 		return nil
 	}
 	n := r.View().NodeByUID(*in.UID)
+	if n != nil {
+		if err := ownNode(ctx, n.ID, n.UID); err != nil {
+			return err
+		}
+	}
 	if n == nil || !n.Live() || n.Addr == in.Addr && n.Port == in.Port {
 		return nil
 	}

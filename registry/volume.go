@@ -64,7 +64,7 @@ func volumeKey(o *muster.Volume) string { return o.Name + "/" + string(o.NodeUID
 // storing walks the nodes that volumes are on: also those that were pruned, which
 // can come back with them.
 func (v View) storing() iter.Seq[*muster.Node] {
-	return where(v.Nodes(), func(n *muster.Node) bool { return n.Status != muster.Removed && v.sight.node(n) })
+	return where(v.Nodes(), func(n *muster.Node) bool { return n.Status != muster.Removed && !n.Forgotten && v.sight.node(n) })
 }
 
 // VolumeUsers returns the instances on a volume's node that use it, also those that
@@ -147,16 +147,24 @@ func (v View) nodeOfVolume(in *muster.RemoveVolumeInput) (*muster.Node, error) {
 	return nil, muster.Errorf(muster.Conflict, "the nodes %s and %s each have a volume %s: say which with nodeId", found[0].ID, found[1].ID, in.Name)
 }
 
+// unseenHome is what a volume's node is called for who does not see it.
+const unseenHome muster.NodeID = "(another)"
+
 // homes returns for each volume of an instance the nodes that have it, or that an
-// instance which names it was placed on.
+// instance which names it was placed on. Those that are out of sight are among them,
+// without their names: a volume is one thing in the whole cluster.
 func (v View) homes(i *muster.Instance) map[string][]*muster.Node {
-	homes := map[string][]*muster.Node{}
+	homes, seen := map[string][]*muster.Node{}, v.sight
+	v.sight = sight{}
 	for _, m := range i.Volumes {
 		if m.Name == "" {
 			continue
 		}
 		for n := range v.storing() {
 			if n.HasVolume(m.Name) || count(where(v.usersOf(n.UID, m.Name), func(user *muster.Instance) bool { return user.ID != i.ID })) > 0 {
+				if !seen.node(n) {
+					n = &muster.Node{UID: n.UID, ID: unseenHome, Status: n.Status}
+				}
 				homes[m.Name] = append(homes[m.Name], n)
 			}
 		}

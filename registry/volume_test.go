@@ -61,7 +61,7 @@ func (w *world) has(t *testing.T, n *muster.Node, sequence int64, volumes ...str
 
 func (w *world) volumes(t *testing.T) (list []string) {
 	t.Helper()
-	c, err := w.Volumes(nil, muster.PageInput{})
+	c, err := w.Seen(ctx).Volumes(nil, muster.PageInput{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +130,7 @@ func TestLaunchInstance_AssignsVolumes(t *testing.T) {
 	i := w.launch(t, in)
 	w.stop()
 	w = open(t, setup{dir: dir})
-	assigned, err := w.Assignments(n.UID, 1)
+	assigned, err := w.Assignments(ctx, n.UID, 1)
 	if err != nil || !slices.Equal(assigned.Instances[0].Volumes, in.Volumes) || !slices.Equal(w.Instance(i.ID).Volumes, in.Volumes) {
 		t.Errorf("after a restart %+v is assigned, %v", assigned.Instances[0], err)
 	}
@@ -228,7 +228,7 @@ func TestRemoveVolume(t *testing.T) {
 	if got := w.DesiredRevision(n); got != moved {
 		t.Errorf("after a restart the desired revision is %d, want %d", got, moved)
 	}
-	if assigned, err := w.Assignments(n.UID, 1); err != nil || !slices.Equal(assigned.RemoveVolumes, []string{"data"}) {
+	if assigned, err := w.Assignments(ctx, n.UID, 1); err != nil || !slices.Equal(assigned.RemoveVolumes, []string{"data"}) {
 		t.Errorf("assigned %+v, %v", assigned, err)
 	}
 	w.has(t, n, 3, "data", "other") // not yet
@@ -239,7 +239,7 @@ func TestRemoveVolume(t *testing.T) {
 	if got := w.volumes(t); !slices.Equal(got, []string{"other on a"}) {
 		t.Errorf("volumes %v", got)
 	}
-	if assigned, err := w.Assignments(n.UID, 1); err != nil || len(assigned.RemoveVolumes) > 0 {
+	if assigned, err := w.Assignments(ctx, n.UID, 1); err != nil || len(assigned.RemoveVolumes) > 0 {
 		t.Errorf("assigned %+v, %v", assigned, err)
 	}
 	_, _, err = w.RemoveVolume(ctx, remove)
@@ -274,7 +274,7 @@ func TestVolumes_Pages(t *testing.T) {
 	two := 2
 	page := muster.PageInput{First: &two}
 	for {
-		c, err := w.Volumes(nil, page)
+		c, err := w.Seen(ctx).Volumes(nil, page)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -290,7 +290,7 @@ func TestVolumes_Pages(t *testing.T) {
 		t.Errorf("%v, want %v", got, want)
 	}
 	name := "b"
-	if c, err := w.Volumes(&name, muster.PageInput{}); err != nil || c.TotalCount() != 2 {
+	if c, err := w.Seen(ctx).Volumes(&name, muster.PageInput{}); err != nil || c.TotalCount() != 2 {
 		t.Errorf("on b: %+v, %v", c, err)
 	}
 }

@@ -52,8 +52,8 @@ type record struct {
 	Limits       cgroup.Limits `json:"limits"`
 	StartTimeout time.Duration `json:"startTimeout"`
 	ResolvConf   string        `json:"resolvConf,omitempty"` // its /etc/resolv.conf; empty: the image's
-	HostBoot     string        `json:"hostBoot"` // the kernel's boot id
-	Cuts         int           `json:"cuts"`     // how often in a row its launch was cut off before this one
+	HostBoot     string        `json:"hostBoot"`             // the kernel's boot id
+	Cuts         int           `json:"cuts"`                 // how often in a row its launch was cut off before this one
 }
 
 // progress is what the supervisor writes down while the machine lives.
@@ -81,8 +81,9 @@ func (m machine) ending() (e ending, err error)     { return e, m.read("exit.jso
 func (m machine) setEnding(e ending) error          { return m.write("exit.json", e) }
 func (m machine) stopping() bool                    { return exists(m.path("stopping")) }
 func (m machine) released() bool                    { return exists(m.path("released")) }
-func (m machine) setReleased() error                { return os.WriteFile(m.path("released"), nil, 0o600) }
-func (m machine) setStopping() error                { return os.WriteFile(m.path("stopping"), nil, 0o600) }
+func (m machine) setReleased() error { return os.WriteFile(m.path("released"), nil, 0o600) }
+
+func (m machine) setStopping() error { return os.WriteFile(m.path("stopping"), nil, 0o600) }
 
 // supervisorLog opens the file of what the supervisor complains about.
 func (m machine) supervisorLog() (*os.File, error) {

@@ -16,6 +16,11 @@ import (
 
 // The images of a server: on its node, through a whole life.
 func TestImages(t *testing.T) {
+	conf := filepath.Join(t.TempDir(), "resolv.conf")
+	if err := os.WriteFile(conf, []byte("nameserver "+nameServer+"\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("MUSTER_RESOLV_CONF", conf)
 	c := newCloud(t)
 	run := func(name string, test func(*testing.T)) {
 		t.Run(name, func(t *testing.T) {
@@ -29,6 +34,9 @@ func TestImages(t *testing.T) {
 	run("an image that was removed runs on", c.removedImage)
 	run("an instance that is terminated while its image comes is gone", c.terminatedPull)
 }
+
+// nameServer is an address of the node's that names are answered on.
+const nameServer = "10.99.99.53"
 
 // debianPackages are what the Debian of the test is made of.
 func debianPackages() []string {
@@ -125,6 +133,11 @@ func (c *cloud) checkBooted(t *testing.T, i shown) {
 	}
 	if out, err := within("ip", "-brief", "address", "show", "dev", "eth0"); err != nil || !strings.Contains(out, i.Addr+"/24") {
 		t.Errorf("its network is %q, %v, want %s", out, err, i.Addr)
+	}
+	command(t, "ip", "-n", c.netns, "addr", "replace", nameServer+"/32", "dev", "lo")
+	whoAmI(t, c.netns, nameServer)
+	if out, err := within("getent", "ahostsv4", "who.am.i.test"); err != nil || !strings.HasPrefix(out, i.Addr+" ") {
+		t.Errorf("of its node's name server it gets %q, %v, want its own address %s", out, err, i.Addr)
 	}
 	// A unit of its own is within the instance's limits.
 	if out, err := within("systemd-run", "--quiet", "--wait", "--pipe", "dd", "if=/dev/zero", "of=/dev/null", "bs=100M", "count=1"); err != nil {

@@ -19,6 +19,11 @@ type node struct {
 
 func newNode(t *testing.T) node {
 	t.Helper()
+	return newNodeOn(t, testhost.Options{})
+}
+
+func newNodeOn(t *testing.T, o testhost.Options) node {
+	t.Helper()
 	program, err := exec.LookPath("muster")
 	if err != nil {
 		t.Fatal(err)
@@ -27,7 +32,8 @@ func newNode(t *testing.T) node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := node{testhost.Boot(t, testhost.Options{Binds: map[string]string{"/opt/muster": program, "/opt/systemd": examples}})}
+	o.Binds = map[string]string{"/opt/muster": program, "/opt/systemd": examples}
+	n := node{testhost.Boot(t, o)}
 	n.upgrade(t)
 	n.Run(t, "sh", "-c", "cp /opt/systemd/*.service /etc/systemd/system/ && systemctl daemon-reload")
 	return n
@@ -79,13 +85,7 @@ func TestSystemd_Units(t *testing.T) {
 	if out := n.Run(t, "systemd-analyze", "verify", "/etc/systemd/system/muster-server.service", "/etc/systemd/system/muster-agent.service"); out != "" {
 		t.Errorf("systemd has to say of the units: %s", out)
 	}
-	n.Run(t, "systemctl", "start", "muster-server.service") // returns once it is ready
-	n.muster(t, "node", "list")
-	// Roots are overlays, which cannot be on the host's own root: that is one too.
-	n.Run(t, "sh", "-c", "echo MUSTER_STATE_DIR=/var/tmp/agent >/etc/default/muster-agent")
-	n.muster(t, "image", "build-minimal", "--state-dir", "/var/tmp/agent")
-	n.Run(t, "systemctl", "start", "muster-agent.service")
-	n.awaitHealthy(t)
+	n.startBoth(t)
 	var launched shown
 	out := n.muster(t, "instance", "launch", "--type", "NANO", "--wait", "-o", "json", "--", "sh", "-c", "trap 'exit 0' TERM; while :; do sleep 60 & wait $!; done")
 	if err := json.Unmarshal([]byte(out), &launched); err != nil {
@@ -126,6 +126,18 @@ func TestSystemd_Units(t *testing.T) {
 	}
 }
 
+// startBoth starts the server and an agent, with an image.
+func (n node) startBoth(t *testing.T) {
+	t.Helper()
+	n.Run(t, "systemctl", "start", "muster-server.service") // returns once it is ready
+	n.muster(t, "node", "list")
+	// Roots are overlays, which cannot be on the host's own root: that is one too.
+	n.Run(t, "sh", "-c", "echo MUSTER_STATE_DIR=/var/tmp/agent >/etc/default/muster-agent")
+	n.muster(t, "image", "build-minimal", "--state-dir", "/var/tmp/agent")
+	n.Run(t, "systemctl", "start", "muster-agent.service")
+	n.awaitHealthy(t)
+}
+
 // awaitHealthy returns when the agent that runs now has registered and beats.
 func (n node) awaitHealthy(t *testing.T) {
 	t.Helper()
@@ -160,4 +172,22 @@ func TestSystemd_Watchdog(t *testing.T) {
 	n.Run(t, "systemctl", "kill", "--signal=STOP", "muster-server.service")
 	until(t, "systemd has started it again", func() bool { return n.property(t, "muster-server.service", "NRestarts") == "1" })
 	until(t, "it serves", func() bool { _, err := n.Try(t.Context(), "/usr/local/bin/muster", "node", "list"); return err == nil })
+}
+
+// TestSystemd_LimitsThatDoNotBind launches on a host whose systemd takes limits and ignores them.
+func TestSystemd_LimitsThatDoNotBind(t *testing.T) {
+	n := newNodeOn(t, testhost.Options{ReadOnlyGroups: true})
+	n.startBoth(t)
+	var launched shown
+	if err := json.Unmarshal([]byte(n.muster(t, "instance", "launch", "--type", "NANO", "-o", "json")), &launched); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "it is FAILED", func() bool { return n.show(t, launched.ID).Status == "FAILED" })
+	i := n.show(t, launched.ID)
+	for _, want := range []string{"could not start: ", "systemd does not enforce limits", "systemd.unified_cgroup_hierarchy=1"} {
+		if !strings.Contains(i.StatusReason, want) {
+			t.Errorf("it has failed because %q, want %q in it", i.StatusReason, want)
+		}
+	}
+	n.muster(t, "instance", "terminate", launched.ID, "--wait")
 }

@@ -124,6 +124,9 @@ func (h *Host) await(notices *net.UnixConn) error {
 	}
 }
 
+// PID is that of the host's process 1 on this machine, such as to give its network an interface.
+func (h *Host) PID() int { return h.leader }
+
 // Command makes a command that runs inside as a transient service of its own, so that it is in the host's cgroups and
 // namespaces like everything there. Options are those of systemd-run.
 func (h *Host) Command(ctx context.Context, options []string, args ...string) *exec.Cmd {

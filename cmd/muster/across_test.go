@@ -1,0 +1,178 @@
+package main
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/muster-cloud/muster"
+	"github.com/muster-cloud/muster/client"
+)
+
+// TestHosts has instances on three nodes of two kinds: they reach each other, their limits bind, and they don't
+// notice that their agents are upgraded.
+func TestHosts(t *testing.T) {
+	h := newHosts(t)
+	web := map[hostNode]*client.Instance{}
+	run := func(name string, test func(*testing.T)) {
+		if t.Failed() {
+			return // what comes next stands on it
+		}
+		t.Run(name, func(t *testing.T) {
+			h.t = t
+			test(t)
+		})
+		h.t = t
+	}
+	run("instances are launched", func(*testing.T) {
+		for _, n := range h.nodes() {
+			web[n] = h.begin(n, muster.Nano, "mkdir /www && hostname >/www/name && exec httpd -f -p 80 -h /www")
+		}
+		for n, i := range web {
+			web[n] = h.settle(i, muster.Running)
+		}
+	})
+	run("they reach each other", func(t *testing.T) { h.reachEachOther(t, web) })
+	run("they ask their node's name server", func(t *testing.T) { h.askNames(t, web) })
+	run("limits bind", h.limitsBind)
+	run("agents are upgraded", func(t *testing.T) {
+		for n := range web {
+			h.upgradeUnder(t, n, web)
+		}
+		h.reachEachOther(t, web)
+	})
+	run("a node goes", h.nodeGoes)
+}
+
+// reachEachOther has each instance fetch a page of each, by the addresses that the cluster gave them, and each node too.
+func (h *hosts) reachEachOther(t *testing.T, web map[hostNode]*client.Instance) {
+	for from, i := range web {
+		for to, j := range web {
+			fetch := fmt.Sprintf(`printf 'GET /name HTTP/1.0\r\n\r\n' | nc -w 5 %s 80 | tail -n 1`, j.Addr)
+			var out []byte
+			until(t, fmt.Sprintf("the instance on %s reaches that on %s", from.id(), to.id()), func() bool {
+				out, _ = from.within(*i.PID, fetch).CombinedOutput()
+				return string(out) == j.Name+"\n"
+			})
+			if out, err := from.on("busybox", "sh", "-c", fetch).CombinedOutput(); string(out) != j.Name+"\n" {
+				t.Errorf("%s itself reads %q of the instance on %s, %v", from.id(), out, to.id(), err)
+			}
+		}
+	}
+}
+
+// askNames has each instance ask for a name. The server is outside of the cluster's network and has no route to it; it
+// answers with the address that it sees.
+func (h *hosts) askNames(t *testing.T, web map[hostNode]*client.Instance) {
+	for n, i := range web {
+		node, err := h.api.Node(t.Context(), n.id())
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := n.within(*i.PID, "nslookup who.am.i.test").CombinedOutput()
+		if err != nil || !strings.HasSuffix(strings.TrimSpace(string(out)), "Address: "+node.Addr) {
+			t.Errorf("on %s: %v, %s, want the node's address %s", n.id(), err, out, node.Addr)
+		}
+	}
+}
+
+// spent is what `time` says that was used.
+var spent = regexp.MustCompile(`user\s+0m (\d+\.\d+)s`)
+
+func (h *hosts) limitsBind(t *testing.T) {
+	kinds := []hostNode{h.light[0], h.heavy}
+	spinning, greedy := map[hostNode]*client.Instance{}, map[hostNode]*client.Instance{}
+	for _, n := range kinds {
+		spinning[n] = h.begin(n, muster.Nano, `time timeout 4 sh -c 'while :; do :; done'; exit 0`)
+		greedy[n] = h.begin(n, muster.Nano, "dd if=/dev/zero of=/dev/null bs=200M count=1")
+	}
+	for _, n := range kinds {
+		if i := h.settle(greedy[n], muster.Failed); i.StatusReason != "out of memory" {
+			t.Errorf("200 MB in a NANO on %s: %s", n.id(), i.StatusReason)
+		}
+		i := h.settle(spinning[n], muster.Stopped)
+		said := spent.FindStringSubmatch(i.Output)
+		if said == nil {
+			t.Fatalf("the one that spun on %s says %q", n.id(), i.Output)
+		}
+		// On a machine that is busy it may get less than its quarter of 4 s, never more.
+		if used, err := strconv.ParseFloat(said[1], 64); err != nil || used > 1.25 || used < 0.25 {
+			t.Errorf("a NANO that spun for 4 s on %s used %s s, %v, want at most 1", n.id(), said[1], err)
+		}
+	}
+}
+
+// upgradeUnder upgrades a node's agent. Nothing but the node changes.
+func (h *hosts) upgradeUnder(t *testing.T, n hostNode, web map[hostNode]*client.Instance) {
+	node := h.await(n, 1)
+	before, err := h.api.ServerInfo(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.upgrade(t)
+	h.await(n, node.Incarnation+1)
+	// It has looked at what runs: it takes orders.
+	h.launch(n, muster.Nano, muster.Stopped, "true")
+	for on, i := range web {
+		now, err := h.api.Instance(t.Context(), i.ID)
+		if err != nil || now.PID == nil || *now.PID != *i.PID || now.Revision != i.Revision || now.Status != muster.Running {
+			t.Errorf("after the upgrade of %s the instance on %s is %+v, %v, before it %+v", n.id(), on.id(), now, err, i)
+		}
+		if out, err := on.within(*i.PID, "hostname").CombinedOutput(); string(out) != i.Name+"\n" {
+			t.Errorf("process %d on %s is of %q, %v", *i.PID, on.id(), out, err)
+		}
+	}
+	changes, err := h.api.Changes(t.Context(), client.ChangesInput{Since: before.Cursor, First: 100})
+	if err != nil {
+		t.Fatal(err)
+	}
+	running := func(id string) bool {
+		for _, i := range web {
+			if string(i.ID) == id {
+				return true
+			}
+		}
+		return false
+	}
+	var said []string
+	for _, e := range changes.Edges {
+		if c := e.Node; c.ObjectID == string(node.UID) || running(c.ObjectID) || c.Kind != muster.KindInstance {
+			said = append(said, fmt.Sprintf("%s %s: %s", c.Kind, c.ObjectID, c.Reason))
+		}
+	}
+	if want := []string{fmt.Sprintf("NODE %s: registered again", node.UID)}; !slices.Equal(said, want) {
+		t.Errorf("the upgrade of %s made the changes %q, want %q", n.id(), said, want)
+	}
+}
+
+// nodeGoes has a node removed: the others route to it no more.
+func (h *hosts) nodeGoes(t *testing.T) {
+	node := h.await(h.heavy, 1)
+	routes := func(l *lightNode) string {
+		out, err := l.on("ip", "route", "show", "proto", "213").CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		return string(out)
+	}
+	to := node.Subnet + " via " + node.Addr + " dev eth0"
+	for _, l := range h.light {
+		if now := routes(l); strings.Count(now, "\n") != heavyHost-1 || !strings.Contains(now, to) {
+			t.Errorf("%s has the routes %q, want one to each other node, such as %s", l.id(), now, to)
+		}
+	}
+	h.terminateAll(t.Context())
+	h.heavy.Run(t, "systemctl", "stop", "muster-agent.service")
+	if _, err := h.api.RemoveNode(t.Context(), "heavy"); err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range h.light {
+		until(t, l.id()+" has no route to it any more", func() bool { return !strings.Contains(routes(l), node.Subnet) })
+		if now := routes(l); strings.Count(now, "\n") != heavyHost-2 {
+			t.Errorf("%s has the routes %q", l.id(), now)
+		}
+	}
+}

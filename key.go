@@ -90,6 +90,9 @@ type AccessKey struct {
 	NodeUID NodeUID `gorm:"column:node_uid" json:"nodeUid,omitempty"`
 	// NodeRole is what that node is for, as its join token said; empty: as its agent says.
 	NodeRole NodeRole `gorm:"column:node_role" json:"nodeRole,omitempty"`
+	// Parent is the key that a browser was signed in with whose session this is, or
+	// "local" where no key is asked for; empty on others. It ends with that key.
+	Parent KeyID `gorm:"column:parent" json:"parent,omitempty"`
 	// Hash is SHA-256 of the secret, as hex. Never in a change row, never sent.
 	Hash string `gorm:"column:hash" json:"-"`
 	// Secret counts the secrets that the key has had; the newest is the one of Hash.

@@ -60,11 +60,13 @@ func principalOf(k *muster.AccessKey, secret int64, addr string) muster.Principa
 }
 
 // Admitted reports whether a principal that was authenticated earlier still would be.
-func (r *Registry) Admitted(p muster.Principal) bool {
+func (r *Registry) Admitted(p muster.Principal) bool { return r.admitted(r.View(), p) }
+
+func (r *Registry) admitted(v View, p muster.Principal) bool {
 	if p.Key == "" {
 		return true
 	}
-	k, now := r.View().Key(p.Key), r.opts.Now()
+	k, now := v.Key(p.Key), r.opts.Now()
 	if k == nil || k.StatusAt(now) != muster.KeyActive {
 		return false
 	}

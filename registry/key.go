@@ -97,6 +97,7 @@ func (r *Registry) RevokeAccessKey(ctx context.Context, id muster.KeyID) (*muste
 		if r.lastAdmin(v, k) {
 			return nil, muster.Errorf(muster.Conflict, "%s is the last ADMIN key that is good: create another one first, or nobody could create any", k.ID)
 		}
+		r.endSessions(v, w, k.ID, "its key was revoked")
 		return r.revoke(w, k, "revoked"), nil
 	})
 }
@@ -129,9 +130,12 @@ func (r *Registry) RotateAccessKey(ctx context.Context, id muster.KeyID, overlap
 		return nil, "", 0, muster.InvalidField("overlap", "%s is not between 0s and %s", overlap, muster.MaxKeyOverlap)
 	}
 	secret := auth.NewSecret()
-	k, revision, err = r.changeKey(ctx, id, func(_ View, w *Writes, k *muster.AccessKey) (*muster.AccessKey, error) {
+	k, revision, err = r.changeKey(ctx, id, func(v View, w *Writes, k *muster.AccessKey) (*muster.AccessKey, error) {
 		if status := r.KeyStatus(k); status != muster.KeyActive {
 			return nil, muster.Errorf(muster.Conflict, "the key %s is %s: create a new one", k.ID, status)
+		}
+		if overlap == 0 {
+			r.endSessions(v, w, k.ID, "its key was rotated")
 		}
 		return r.rotate(w, k, secret, overlap), nil
 	})

@@ -70,7 +70,7 @@ func (r *Registry) RedeemSignIn(ctx context.Context, code, addr string) (string,
 	s, ok := r.signIns.waiting[hash]
 	delete(r.signIns.waiting, hash)
 	r.signIns.mu.Unlock()
-	if !ok || !r.opts.Now().Before(s.expires) || !r.Admitted(s.by) {
+	if !ok || !r.opts.Now().Before(s.expires) {
 		return "", ended
 	}
 	secret := auth.NewSecret()
@@ -78,8 +78,11 @@ func (r *Registry) RedeemSignIn(ctx context.Context, code, addr string) (string,
 	by.Addr, by.Action = addr, "signIn"
 	var k *muster.AccessKey
 	_, err = r.mutate(muster.WithPrincipal(ctx, by), func(v View, w *Writes) error {
+		if !r.admitted(v, by) { // revoked since, perhaps in this very batch
+			return ended
+		}
 		k = r.newKey(v, by, "browser", by.Role, secret)
-		k.Scope, k.ExpiresAt = by.Scope, new(stamp(r.opts.Now()).Add(sessionTTL))
+		k.Scope, k.ExpiresAt, k.Parent = by.Scope, new(stamp(r.opts.Now()).Add(sessionTTL)), sessionParent(v, by)
 		if !by.Expires.IsZero() && by.Expires.Before(*k.ExpiresAt) {
 			k.ExpiresAt = new(stamp(by.Expires))
 		}
@@ -90,4 +93,38 @@ func (r *Registry) RedeemSignIn(ctx context.Context, code, addr string) (string,
 		return "", err
 	}
 	return keyText(k.ID, secret), nil
+}
+
+// sessionParent is the key whose end is that of a session: who signs in from within a
+// session does it with the key of that one.
+func sessionParent(v View, by muster.Principal) muster.KeyID {
+	if k := v.Key(by.Key); k != nil && k.Parent != "" {
+		return k.Parent
+	}
+	return muster.KeyID(by.Identity())
+}
+
+// SignOut ends the session that the caller presents. CONFLICT: it is none, but a key
+// that others may hold too.
+func (r *Registry) SignOut(ctx context.Context) error {
+	_, _, err := r.changeKey(ctx, muster.PrincipalOf(ctx).Key, func(_ View, w *Writes, k *muster.AccessKey) (*muster.AccessKey, error) {
+		switch {
+		case k.Parent == "":
+			return nil, muster.Errorf(muster.Conflict, "the key %s (%s) is no session of a browser, and stays good: forget it, or have an ADMIN revoke it", k.ID, k.Name)
+		case k.RevokedAt != nil:
+			return k, nil
+		}
+		return r.revoke(w, k, "signed out"), nil
+	})
+	return err
+}
+
+// endSessions revokes the sessions that were signed in with a key.
+func (r *Registry) endSessions(v View, w *Writes, parent muster.KeyID, reason string) {
+	now := r.opts.Now()
+	for k := range v.Keys() {
+		if k.Parent == parent && k.StatusAt(now) == muster.KeyActive {
+			r.revoke(w, k, reason)
+		}
+	}
 }

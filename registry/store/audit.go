@@ -77,7 +77,7 @@ func (s *Store) SaveLastUsed(ctx context.Context, used map[muster.KeyID]time.Tim
 	list, err := json.Marshal(texts)
 	if err == nil {
 		err = s.tx(ctx, func(tx *gorm.DB) error {
-			return tx.Exec("UPDATE access_keys SET last_used_at = used.value FROM json_each(?) AS used WHERE id = used.key", string(list)).Error
+			return tx.Exec("UPDATE access_keys SET last_used_at = used.value FROM json_each(?) AS used WHERE access_keys.id = used.key", string(list)).Error
 		})
 	}
 	if err != nil {

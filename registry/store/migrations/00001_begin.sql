@@ -135,6 +135,7 @@ CREATE TABLE access_keys (
     scope        text     NOT NULL,
     node_uid     text, -- no reference: the node comes after its key
     node_role    text     NOT NULL,
+    parent       text     NOT NULL,
     hash         text     NOT NULL,
     secret       integer  NOT NULL,
     former_hash  text     NOT NULL,

@@ -128,3 +128,19 @@ func dropCapabilities(bound uint64) error {
 	}
 	return unix.Capset(&header, &data[0])
 }
+
+// stays reports whether the process is there and is not about to end. The process 1 of a machine that was killed
+// waits for what was started in the machine from outside to be collected.
+func (p process) stays() bool {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.PID))
+	if err != nil || !p.alive() {
+		return false
+	}
+	fields := strings.Fields(string(text[max(0, bytes.LastIndexByte(text, ')')):])) // its name may have blanks
+	const exiting, flagsField = 0x4, 7                                              // PF_EXITING
+	if len(fields) <= flagsField {
+		return false
+	}
+	flags, err := strconv.ParseUint(fields[flagsField], 10, 64)
+	return err == nil && flags&exiting == 0
+}

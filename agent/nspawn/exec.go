@@ -9,6 +9,7 @@ import (
 	"maps"
 	"net"
 	"os"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -71,15 +72,17 @@ func (d *Driver) execute(ctx context.Context, o execOrder, streams driver.Stream
 	pumps.start(hangUp)
 	exit, err := pumps.follow(control)
 	ended := cmd.Wait()
-	failed := pumps.wait()
-	if err != nil { // unless its supervisor was killed too, nothing is left
+	if err != nil { // nothing is left, unless the supervisor was killed
 		ended = errors.Join(ended, o.Group.Kill(), o.Group.Remove())
 	}
+	failed := pumps.wait()
 	switch {
 	case ctx.Err() != nil:
 		return driver.Exit{}, ctx.Err()
 	case failed != nil:
 		return driver.Exit{}, failed
+	case err != nil && !o.Leader.stays(): // the supervisor was in the group just then
+		return exitOf(syscall.WaitStatus(unix.SIGKILL)), nil
 	case err != nil:
 		return driver.Exit{}, errors.Join(err, ended)
 	}

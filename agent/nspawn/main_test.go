@@ -26,6 +26,9 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "agent" {
 		os.Exit(agent(os.Args[2], os.Args[3], os.Args[4]))
 	}
+	if len(os.Args) > 1 && os.Args[1] == "start-process" {
+		os.Exit(startOne(os.Args[2], os.Args[3], os.Args[4]))
+	}
 	if len(os.Args) > 1 && os.Args[1] == "list" {
 		os.Exit(list(os.Args[2], os.Args[3]))
 	}
@@ -59,6 +62,22 @@ func agent(state, group, text string) int {
 	if err == nil {
 		var status driver.Status
 		status, err = nspawn.New(nspawn.Options{StateDir: state, CgroupPrefix: group, Launcher: testLauncher()}).Launch(context.Background(), spec)
+		err = errors.Join(err, json.NewEncoder(os.Stdout).Encode(status))
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	select {}
+}
+
+// startOne starts one process, says how, and stays until it is killed.
+func startOne(state, group, text string) int {
+	var spec driver.ProcessSpec
+	err := json.Unmarshal([]byte(text), &spec)
+	if err == nil {
+		var status driver.ProcessStatus
+		status, err = nspawn.New(nspawn.Options{StateDir: state, CgroupPrefix: group, Launcher: testLauncher()}).StartProcess(context.Background(), spec)
 		err = errors.Join(err, json.NewEncoder(os.Stdout).Encode(status))
 	}
 	if err != nil {

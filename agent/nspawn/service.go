@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"os"
 	"os/exec"
 	"path"
@@ -67,6 +68,10 @@ func readOrder(f io.Reader) (o order, err error) {
 // start starts the order in a machine, in a group below the machine's, as what stdio says. The caller is in the
 // group meanwhile, since a child inherits its parent's, and then moves aside.
 func (o order) start(leader process, group, aside cgroup.Group, stdio func() (*exec.Cmd, error)) (*exec.Cmd, error) {
+	// What the agent was started with may be open here, and is nothing for a machine.
+	if err := unix.CloseRange(logFD+1, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
+		return nil, fmt.Errorf("keep files from the instance: %w", err)
+	}
 	if err := group.Create(); err != nil {
 		return nil, err
 	}

@@ -127,7 +127,16 @@ func (a *attendant) adopt() error {
 	stop := a.keepBound()
 	_ = a.state.Main.wait() // if it cannot be waited for it counts as ended
 	stop()
-	return a.finish(exitStatus(fd), nil)
+	return a.finish(collected(fd), nil)
+}
+
+// collected is exitStatus of a process that has ended and that the host's process 1 has yet to collect.
+func collected(fd int) *syscall.WaitStatus {
+	for deadline := time.Now().Add(3 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		if status := exitStatus(fd); status != nil || time.Now().After(deadline) {
+			return status
+		}
+	}
 }
 
 // finish kills what the process has left and writes down how it ended.
@@ -164,7 +173,7 @@ func (m machine) judgeService(r serviceRecord, end serviceEnd) ending {
 		e.Reason = end.reason
 	case m.stopping():
 		e.Reason = "stopped"
-	case !r.Leader.alive():
+	case !r.Leader.stays():
 		e.Reason = "ended with its instance"
 	case e.OOM && (e.Code == nil || *e.Code != 0):
 		e.Reason = "out of memory"

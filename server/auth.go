@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/http"
 	"net/netip"
@@ -100,16 +101,18 @@ func (d *doorman) guard(route route) http.Handler {
 	})
 }
 
+// refuseCaller answers with what is for callers of an error.
 func refuseCaller(w http.ResponseWriter, err error) {
-	status := http.StatusForbidden
-	switch muster.CodeOf(err) {
+	known, ok := errors.AsType[*muster.Error](err)
+	if !ok {
+		known = muster.Errorf(muster.Internal, "the server failed: its log says why")
+	}
+	switch known.Code {
 	case muster.Unauthenticated:
-		status = http.StatusUnauthorized
 		w.Header().Set("WWW-Authenticate", "Bearer")
 	case muster.Limit:
-		status = http.StatusTooManyRequests
 		w.Header().Set("Retry-After", "6")
 	}
 	w.Header().Set("Connection", "close") // a body that may come is not worth reading
-	writeError(w, status, muster.Errorf(muster.CodeOf(err), "%s", err.Error()))
+	writeError(w, statusOf(known.Code), known)
 }

@@ -25,3 +25,24 @@ func writeError(w http.ResponseWriter, status int, e *muster.Error) {
 	w.WriteHeader(status)
 	_, _ = w.Write(append(body, '\n'))
 }
+
+// statusOf is the HTTP status that goes with a code.
+func statusOf(code muster.Code) int {
+	switch code {
+	case muster.Invalid:
+		return http.StatusBadRequest
+	case muster.Unauthenticated:
+		return http.StatusUnauthorized
+	case muster.Forbidden:
+		return http.StatusForbidden
+	case muster.NotFound:
+		return http.StatusNotFound
+	case muster.Conflict:
+		return http.StatusConflict
+	case muster.Limit:
+		return http.StatusTooManyRequests
+	case muster.Unavailable:
+		return http.StatusServiceUnavailable
+	}
+	return http.StatusInternalServerError
+}

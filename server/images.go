@@ -131,17 +131,10 @@ func (s *Server) refuseImage(w http.ResponseWriter, err error) {
 }
 
 func imageStatus(code muster.Code) int {
-	switch code {
-	case muster.Invalid:
-		return http.StatusBadRequest
-	case muster.NotFound:
-		return http.StatusNotFound
-	case muster.Limit:
+	if code == muster.Limit {
 		return http.StatusRequestEntityTooLarge
-	case muster.Unavailable:
-		return http.StatusServiceUnavailable
 	}
-	return http.StatusInternalServerError
+	return statusOf(code)
 }
 
 // getImage sends an archive: GET /images/blobs/DIGEST, in parts if it is asked to.

@@ -21,6 +21,7 @@ func (s *Server) routes() []route {
 		{"/playground", public, toPlayground()},
 		{"/playground/", public, playground()},
 		{"POST /sign-in", public, s.signIn()}, // takes a code that was made for it
+		{"POST /sign-out", muster.ForAnyKey, s.signOut()},
 		{"PUT /images/{name}", muster.ForOperator, s.putImage()},
 		{"GET /images/blobs/{digest}", muster.ForNode, s.getImage()},
 		{"GET /healthz", public, healthz()},

@@ -2,6 +2,7 @@ package server
 
 import (
 	"encoding/json"
+	"mime"
 	"net/http"
 
 	"github.com/muster-cloud/muster"
@@ -14,6 +15,10 @@ func (s *Server) signIn() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := crossSite.Check(r); err != nil {
 			writeError(w, http.StatusForbidden, muster.Errorf(muster.Forbidden, "this page's origin may not sign in: %w", err))
+			return
+		}
+		if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
+			writeError(w, http.StatusUnsupportedMediaType, muster.Errorf(muster.Invalid, "send the code as application/json"))
 			return
 		}
 		var in struct {
@@ -35,5 +40,16 @@ func (s *Server) signIn() http.Handler {
 		w.Header().Set("Content-Type", "application/json; charset=utf-8")
 		w.Header().Set("Cache-Control", "no-store")
 		_ = json.NewEncoder(w).Encode(map[string]string{"key": key})
+	})
+}
+
+// signOut ends the session that the caller presents: POST /sign-out.
+func (s *Server) signOut() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := s.registry.SignOut(r.Context()); err != nil {
+			refuseCaller(w, err)
+			return
+		}
+		w.WriteHeader(http.StatusNoContent)
 	})
 }

@@ -44,6 +44,7 @@ func TestHosts(t *testing.T) {
 		}
 		h.reachEachOther(t, web)
 	})
+	run("a route is in the way", h.routeInTheWay)
 	run("a node goes", h.nodeGoes)
 }
 
@@ -148,19 +149,28 @@ func (h *hosts) upgradeUnder(t *testing.T, n hostNode, web map[hostNode]*client.
 	}
 }
 
+// routeInTheWay has an operator route the instances' network elsewhere: nothing is launched there, and the node's routes
+// make way, until that is over.
+func (h *hosts) routeInTheWay(t *testing.T) {
+	l := h.light[0]
+	command(t, "ip", "-n", h.net.host(l.k), "route", "add", "10.213.0.0/16", "via", addressOf(hostServer))
+	i := h.launch(l, muster.Nano, muster.Failed, "true")
+	want := "overlaps its route 10.213.0.0/16 via " + addressOf(hostServer) + " dev eth0: give the cluster another one with --instance-network, or remove the route"
+	if !strings.Contains(i.StatusReason, want) {
+		t.Errorf("it has failed because %q, want %q in it", i.StatusReason, want)
+	}
+	until(t, "the node's own routes are gone", func() bool { return l.routes(t) == "" })
+	command(t, "ip", "-n", h.net.host(l.k), "route", "del", "10.213.0.0/16")
+	until(t, "they are there again", func() bool { return strings.Count(l.routes(t), "\n") == heavyHost-1 })
+	h.launch(l, muster.Nano, muster.Stopped, "true")
+}
+
 // nodeGoes has a node removed: the others route to it no more.
 func (h *hosts) nodeGoes(t *testing.T) {
 	node := h.await(h.heavy, 1)
-	routes := func(l *lightNode) string {
-		out, err := l.on("ip", "route", "show", "proto", "213").CombinedOutput()
-		if err != nil {
-			t.Fatalf("%v: %s", err, out)
-		}
-		return string(out)
-	}
 	to := node.Subnet + " via " + node.Addr + " dev eth0"
 	for _, l := range h.light {
-		if now := routes(l); strings.Count(now, "\n") != heavyHost-1 || !strings.Contains(now, to) {
+		if now := l.routes(t); strings.Count(now, "\n") != heavyHost-1 || !strings.Contains(now, to) {
 			t.Errorf("%s has the routes %q, want one to each other node, such as %s", l.id(), now, to)
 		}
 	}
@@ -170,8 +180,8 @@ func (h *hosts) nodeGoes(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, l := range h.light {
-		until(t, l.id()+" has no route to it any more", func() bool { return !strings.Contains(routes(l), node.Subnet) })
-		if now := routes(l); strings.Count(now, "\n") != heavyHost-2 {
+		until(t, l.id()+" has no route to it any more", func() bool { return !strings.Contains(l.routes(t), node.Subnet) })
+		if now := l.routes(t); strings.Count(now, "\n") != heavyHost-2 {
 			t.Errorf("%s has the routes %q", l.id(), now)
 		}
 	}

@@ -232,6 +232,16 @@ func (l *lightNode) upgrade(t *testing.T) {
 	l.start(t, next)
 }
 
+// routes are those to the instances of other nodes.
+func (l *lightNode) routes(t *testing.T) string {
+	t.Helper()
+	out, err := l.on("ip", "route", "show", "proto", "213").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return string(out)
+}
+
 // left tells what instances have left in the host's network.
 func (l *lightNode) left() string {
 	links, _ := l.on("ip", "-brief", "link", "show", "type", "veth").Output()
@@ -291,7 +301,7 @@ func (y *heavyNode) upgrade(t *testing.T) {
 // instancesOf returns the cgroups of instances of a test, as their machines are named.
 func instancesOf(id string) []string {
 	var names []string
-	for _, dir := range groupsOf(id) {
+	for _, dir := range testGroups(id) {
 		if name := filepath.Base(dir); strings.Contains(name, "-i-") && !slices.Contains(names, name) {
 			names = append(names, name)
 		}
@@ -299,8 +309,8 @@ func instancesOf(id string) []string {
 	return names
 }
 
-// groupsOf returns the cgroups of a test, parents first.
-func groupsOf(id string) []string {
+// testGroups returns the cgroups of a test, parents first.
+func testGroups(id string) []string {
 	var dirs []string
 	_ = filepath.WalkDir("/sys/fs/cgroup", func(path string, entry fs.DirEntry, err error) error {
 		if err == nil && entry.IsDir() && strings.Contains(path+"/", "/"+id+"/") {
@@ -317,7 +327,7 @@ func sweepGroups(id string) {
 		_ = exec.Command("ip", "netns", "del", name).Run()
 	}
 	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
-		dirs := groupsOf(id)
+		dirs := testGroups(id)
 		if len(dirs) == 0 {
 			return
 		}

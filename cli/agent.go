@@ -80,7 +80,6 @@ func nodeFlags(f *pflag.FlagSet, flags *agentFlags) {
 	launcherFlags(f, flags)
 	f.StringSliceVar(&flags.hostPaths, "allow-host-path", nil, "a `PATH` of this machine's files that instances may have as a volume, with what is below it; may be repeated, or several separated by commas")
 	f.DurationVar(&flags.grace, "stop-grace", 10*time.Second, "how long an instance that is stopped has before it is killed")
-	f.StringVar(&flags.resolvConf, "resolv-conf", nspawn.ResolvAuto, "`FILE` that instances get as /etc/resolv.conf; auto: this machine's name servers but those on loopback; off: the image's own")
 	f.BoolVar(&flags.nodeRoutes, "node-routes", true, "route to the instances of other nodes that are in a network of this machine's; false: that is for you to do")
 	f.BoolVar(&flags.masquerade, "masquerade", true, "have what instances send out of the cluster come from this machine's address; false: it has theirs")
 	f.DurationVar(&flags.imageKeep, "image-keep", 24*time.Hour, "how long an image of the server's that nothing uses is kept here")
@@ -90,6 +89,7 @@ func nodeFlags(f *pflag.FlagSet, flags *agentFlags) {
 func launcherFlags(f *pflag.FlagSet, flags *agentFlags) {
 	f.StringVar(&flags.launcher, "launcher", string(nspawn.Auto), "`WHO` starts instances: systemd, as units; direct, the agent itself; auto: systemd where it runs this machine")
 	f.StringVar(&flags.cgroupPrefix, "cgroup-prefix", "muster", "`NAME` of the cgroup, or systemd's slice, that the instances' cgroups are in")
+	f.StringVar(&flags.resolvConf, "resolv-conf", nspawn.ResolvAuto, "`FILE` that instances get as /etc/resolv.conf; auto: this machine's name servers but those on loopback; off: the image's own")
 }
 
 // portInUse names the flag that helps when err is that the agent's port is taken.

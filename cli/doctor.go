@@ -62,7 +62,7 @@ func (a *app) doctor(ctx context.Context, d doctorFlags) (err error) {
 		return err
 	}
 	facts, err := doctor.Gather(ctx, doctor.Options{
-		Machines: nspawn.Options{StateDir: d.stateDir, CgroupPrefix: d.cgroupPrefix, Launcher: nspawn.Launcher(d.launcher)},
+		Machines: nspawn.Options{StateDir: d.stateDir, CgroupPrefix: d.cgroupPrefix, Launcher: nspawn.Launcher(d.launcher), ResolvConf: d.resolvConf},
 		Listen:   d.listen, Node: d.id, Network: d.network, Client: c,
 	})
 	if err != nil {

@@ -65,7 +65,7 @@ func (d *Driver) plan(ctx context.Context, spec driver.Spec, img image.Image) (r
 		return record{}, err
 	}
 	if spec.Addr != "" {
-		if r.ResolvConf, err = d.opts.resolver(); err != nil {
+		if r.ResolvConf, err = d.Resolver(); err != nil {
 			return record{}, err
 		}
 	}

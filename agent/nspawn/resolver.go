@@ -18,15 +18,16 @@ const (
 	ResolvOff = "off"
 )
 
-// resolver returns what a machine has as /etc/resolv.conf; empty: what its image has.
-func (o Options) resolver() (string, error) {
-	switch o.ResolvConf {
+// Resolver returns what a machine that is launched now would have as /etc/resolv.conf; empty: what its image has.
+// UNAVAILABLE: the file of Options.ResolvConf cannot be read.
+func (d *Driver) Resolver() (string, error) {
+	switch d.opts.ResolvConf {
 	case ResolvOff:
 		return "", nil
 	case ResolvAuto:
 		return network.Resolver(network.ResolvConfs()...), nil
 	}
-	text, err := os.ReadFile(o.ResolvConf)
+	text, err := os.ReadFile(d.opts.ResolvConf)
 	if err != nil {
 		return "", muster.Errorf(muster.Unavailable, "the machines' resolv.conf cannot be read: give another one with --resolv-conf, or auto: %w", err)
 	}

@@ -19,6 +19,7 @@ func well() doctor.Facts {
 		StateDir: doctor.Directory{Path: "/var/lib/muster", FreeMB: 5000, FreeNodes: 100_000},
 		Listen:   doctor.Port{Address: "127.0.0.1:8080", Loopback: true},
 		Network:  doctor.Network{Prefix: "10.213.0.0/16", Whole: true},
+		Names:    doctor.Names{Servers: []string{"192.0.2.53"}},
 		Server:   doctor.Server{URL: "http://127.0.0.1:9000", Local: true, Version: "1", Clock: &skew},
 	}
 }
@@ -30,7 +31,7 @@ func TestExamine_FindsAWellMachineOK(t *testing.T) {
 			t.Errorf("%s is %s: %s", f.Check, f.Level, f.Text)
 		}
 	}
-	if len(findings) != 13 || doctor.Failed(findings) {
+	if len(findings) != 14 || doctor.Failed(findings) {
 		t.Errorf("there are %d findings: %v", len(findings), findings)
 	}
 }
@@ -89,6 +90,10 @@ func TestExamine_SaysWhatToDo(t *testing.T) {
 		{"loopback and a server elsewhere", func(f *doctor.Facts) { f.Server.Local = false }, "port", doctor.Warn, "--listen"},
 		{"a route in the cluster's network", func(f *doctor.Facts) { f.Network.Err = wrong }, "network", doctor.Warn, "not known yet"},
 		{"a route in the node's network", func(f *doctor.Facts) { f.Network = doctor.Network{Err: wrong} }, "network", doctor.Fail, "it is wrong; mend it"},
+		{"names", func(*doctor.Facts) {}, "names", doctor.OK, "instances ask 192.0.2.53"},
+		{"no name server that is reached", func(f *doctor.Facts) { f.Names = doctor.Names{} }, "names", doctor.Warn, "--resolv-conf"},
+		{"names that are the images' affair", func(f *doctor.Facts) { f.Names = doctor.Names{Left: true} }, "names", doctor.OK, "their images"},
+		{"a file of name servers that is not there", func(f *doctor.Facts) { f.Names = doctor.Names{Err: wrong} }, "names", doctor.Fail, "mend it"},
 		{"no server", func(f *doctor.Facts) {
 			f.Server = doctor.Server{Err: errors.New("cannot reach it; is it running?"), Local: true}
 		}, "server", doctor.Fail, "is it running?"},

@@ -48,7 +48,7 @@ func Failed(findings []Finding) bool {
 func Examine(f Facts, version string) []Finding {
 	return []Finding{
 		f.root(), f.launcher(), f.cgroups(), f.overlay(), f.nspawn(), f.nftables(), f.images(),
-		f.stateDir(), f.disk(), f.port(), f.network(), f.server(version), f.clock(),
+		f.stateDir(), f.disk(), f.port(), f.network(), f.names(), f.server(version), f.clock(),
 	}
 }
 
@@ -195,6 +195,19 @@ func (f Facts) network() Finding {
 		return told("network", Warn, fmt.Errorf("%w; each node gets a part of it, and this one's is not known yet", n.Err))
 	}
 	return told("network", Fail, n.Err)
+}
+
+func (f Facts) names() Finding {
+	n := f.Names
+	switch {
+	case n.Err != nil:
+		return told("names", Fail, n.Err)
+	case n.Left:
+		return Finding{"names", OK, "instances ask who their images say"}
+	case len(n.Servers) == 0:
+		return Finding{"names", Warn, "no name server of this machine can be reached from instances: they are on loopback, or have IPv6 addresses; give the agent a file that names others with --resolv-conf"}
+	}
+	return Finding{"names", OK, "instances ask " + strings.Join(n.Servers, ", ")}
 }
 
 func (f Facts) server(version string) Finding {

@@ -26,6 +26,7 @@ type Facts struct {
 	StateDir Directory
 	Listen   Port
 	Network  Network
+	Names    Names
 	Server   Server
 }
 
@@ -51,6 +52,13 @@ type Network struct {
 	Prefix string
 	Whole  bool  // of the whole cluster; else the part of this node
 	Err    error // a route of this machine overlaps it
+}
+
+// Names is where instances ask for names.
+type Names struct {
+	Servers []string
+	Left    bool  // to their images
+	Err     error // the file that names them cannot be read
 }
 
 // Server is what an agent here would talk to.

@@ -55,6 +55,7 @@ func Gather(ctx context.Context, o Options) (Facts, error) {
 	f.lookForImages(o.Machines.StateDir)
 	f.StateDir = lookAtDirectory(o.Machines.StateDir)
 	f.Listen = lookAtPort(ctx, o)
+	f.Names = lookForNames(machines, o.Machines.ResolvConf)
 	f.Server = lookAtServer(ctx, o)
 	f.Network = o.lookAtNetwork(ctx, machines, f.Server.Err == nil)
 	return f, ctx.Err()
@@ -121,6 +122,18 @@ func lookAtDirectory(path string) Directory {
 func exists(path string) bool {
 	_, err := os.Lstat(path)
 	return !errors.Is(err, os.ErrNotExist)
+}
+
+// lookForNames looks which name servers instances would have.
+func lookForNames(machines *nspawn.Driver, setting string) Names {
+	text, err := machines.Resolver()
+	n := Names{Left: setting == nspawn.ResolvOff, Err: err}
+	for line := range strings.Lines(text) {
+		if words := strings.Fields(line); len(words) > 1 && words[0] == "nameserver" {
+			n.Servers = append(n.Servers, words[1])
+		}
+	}
+	return n
 }
 
 // lookAtPort listens for a moment; where that fails it asks who is there.

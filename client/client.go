@@ -11,6 +11,7 @@ import (
 	"github.com/cenkalti/backoff/v5"
 
 	"github.com/muster-cloud/muster"
+	"github.com/muster-cloud/muster/registry/auth"
 )
 
 // DefaultURL is where a server listens by default.
@@ -22,13 +23,18 @@ const maxAnswer = 32 << 20
 
 // Options are the settings of a Client; the zero value works.
 type Options struct {
-	URL       string          // of the server, http or https; without a path, /graphql is meant; default DefaultURL
-	Token     string          // sent as a bearer token; default none
+	URL       string          // of the server, http or https; ws and wss mean the same; without a path, /graphql is meant; default DefaultURL
+	Key       string          // the access key, or join token, to present; default none
+	Trust     TrustFunc       // whom to take for the server, by https; default the authorities of the system, by the URL's name
 	UserAgent string          // default "muster-client"
 	Timeout   time.Duration   // of one try of a call, and of a watch's connecting; default 10 s
 	Tries     uint            // how often at most a call that is safe to repeat is tried; default 4
 	Transport *http.Transport // its dialer, proxy and TLS settings serve watches too; default one with the proxies of the environment
 }
+
+// TrustFunc returns whom to trust. It is asked at each new connection, so that it may learn
+// of a new authority. It is safe for concurrent use.
+type TrustFunc = func() auth.Trust
 
 // Client talks to one server. Its methods are safe for concurrent use.
 type Client struct {
@@ -43,12 +49,9 @@ func New(o Options) (*Client, error) {
 	if o.URL == "" {
 		o.URL = DefaultURL
 	}
-	endpoint, err := url.Parse(o.URL)
-	if err != nil || endpoint.Host == "" || (endpoint.Scheme != "http" && endpoint.Scheme != "https") {
-		return nil, muster.InvalidField("url", "%q is not the address of a server: use one such as %s", o.URL, DefaultURL)
-	}
-	if endpoint.Path == "" || endpoint.Path == "/" {
-		endpoint.Path = "/graphql"
+	endpoint, err := parseURL(o.URL)
+	if err != nil {
+		return nil, err
 	}
 	if o.UserAgent == "" {
 		o.UserAgent = "muster-client"
@@ -60,11 +63,32 @@ func New(o Options) (*Client, error) {
 		o.Tries = 4
 	}
 	if o.Transport == nil {
-		o.Transport = &http.Transport{Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, IdleConnTimeout: 90 * time.Second}
+		o.Transport = &http.Transport{Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: o.Trust == nil, IdleConnTimeout: 90 * time.Second}
+	}
+	if o.Trust != nil {
+		o.Transport = o.Transport.Clone()
+		o.Transport.TLSClientConfig = auth.Party{Trust: o.Trust}.CallServer()
 	}
 	c := &Client{endpoint: endpoint, options: o}
 	c.api = graphql.NewClient(endpoint.String(), doer{c})
 	return c, nil
+}
+
+// parseURL reads the address of a server. INVALID: it cannot be one.
+func parseURL(text string) (*url.URL, error) {
+	endpoint, err := url.Parse(text)
+	if err == nil {
+		if scheme, ok := map[string]string{"ws": "http", "wss": "https"}[endpoint.Scheme]; ok {
+			endpoint.Scheme = scheme
+		}
+	}
+	if err != nil || endpoint.Host == "" || (endpoint.Scheme != "http" && endpoint.Scheme != "https") {
+		return nil, muster.InvalidField("url", "%q is not the address of a server: use one such as %s", text, DefaultURL)
+	}
+	if endpoint.Path == "" || endpoint.Path == "/" {
+		endpoint.Path = "/graphql"
+	}
+	return endpoint, nil
 }
 
 // URL is the endpoint that calls go to.
@@ -79,11 +103,13 @@ func (c *Client) Close() error {
 // header is what every request carries, calls and watches alike.
 func (c *Client) header() http.Header {
 	h := http.Header{"User-Agent": {c.options.UserAgent}}
-	if c.options.Token != "" {
-		h.Set("Authorization", "Bearer "+c.options.Token)
+	if c.options.Key != "" {
+		h.Set("Authorization", c.authorization())
 	}
 	return h
 }
+
+func (c *Client) authorization() string { return "Bearer " + c.options.Key }
 
 // doer sends genqlient's requests.
 type doer struct{ c *Client }

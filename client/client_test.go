@@ -169,7 +169,7 @@ func TestClient_RepeatsALaunchWithTheSameRequestID(t *testing.T) {
 			}
 			return 200, `{"data":{"launchInstance":{"instance":{"id":"i-1","node":{"id":"a","uid":"n-1"},"status":"PROVISIONING"}}}}`
 		}}
-		api := serve(t, server, client.Options{Token: "secret", UserAgent: "test"})
+		api := serve(t, server, client.Options{Key: "secret", UserAgent: "test"})
 		timeout := 90 * time.Second
 		i, err := api.LaunchInstance(t.Context(), muster.LaunchInstanceInput{Type: muster.Nano, Queue: true, QueueTimeout: &timeout})
 		if err != nil {

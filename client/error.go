@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,6 +19,9 @@ import (
 
 // fromCall makes a *muster.Error of whatever a call over HTTP failed with.
 func (c *Client) fromCall(err error) error {
+	if distrusted := c.distrusted(err); distrusted != nil {
+		return distrusted
+	}
 	if known, ok := errors.AsType[*muster.Error](err); ok {
 		return known
 	}
@@ -34,6 +38,19 @@ func (c *Client) fromCall(err error) error {
 		}
 	}
 	return c.unreachable(err)
+}
+
+// distrusted makes an error of a server that did not prove who it is; nil when that is not
+// what err is about. Nothing was sent to it.
+func (c *Client) distrusted(err error) error {
+	if known, ok := errors.AsType[*muster.Error](err); ok && known.Code == muster.Unauthenticated {
+		return &muster.Error{Code: known.Code, Err: err, Message: fmt.Sprintf("cannot trust the server at %s: %s", c.endpoint, known.Message)}
+	}
+	if unknown, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return &muster.Error{Code: muster.Unauthenticated, Err: err, Message: fmt.Sprintf(
+			"cannot trust the server at %s: %v; if it is the right one, name its certificate authority (the file ca/ca.crt of its data directory)", c.endpoint, unknown.Err)}
+	}
+	return nil
 }
 
 // isForeign reports whether an answer came that could not be read.

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -79,7 +80,7 @@ func (c *Client) dial(ctx context.Context) (*websocket.Conn, error) {
 		Subprotocols:     []string{subprotocol},
 		HandshakeTimeout: c.options.Timeout,
 		Proxy:            c.options.Transport.Proxy,
-		TLSClientConfig:  c.options.Transport.TLSClientConfig,
+		TLSClientConfig:  c.tlsOfWatch(),
 		NetDialContext: func(dialCtx context.Context, network, addr string) (net.Conn, error) {
 			conn, err := connect(dialCtx, network, addr)
 			if err == nil { // the dialer itself would not notice the end of ctx during the handshake
@@ -102,8 +103,20 @@ func (c *Client) dial(ctx context.Context) (*websocket.Conn, error) {
 	return conn, nil
 }
 
+// tlsOfWatch is the transport's settings of TLS without HTTP/2, by which no WebSocket begins.
+func (c *Client) tlsOfWatch() *tls.Config {
+	config := c.options.Transport.TLSClientConfig.Clone()
+	if config != nil {
+		config.NextProtos = []string{"http/1.1"}
+	}
+	return config
+}
+
 // refused is why no WebSocket came about: only what may pass is a *lostError.
 func (c *Client) refused(resp *http.Response, err error) error {
+	if distrusted := c.distrusted(err); distrusted != nil {
+		return distrusted
+	}
 	if resp == nil || !errors.Is(err, websocket.ErrBadHandshake) {
 		return &lostError{c.unreachable(err)}
 	}
@@ -117,7 +130,15 @@ func (c *Client) refused(resp *http.Response, err error) error {
 
 // initialise says hello and waits for the acknowledgement.
 func (s *stream) initialise(ctx context.Context) error {
-	if err := s.write(message{Type: "connection_init"}); err != nil {
+	hello := message{Type: "connection_init"}
+	if s.client.options.Key != "" {
+		payload, err := json.Marshal(map[string]string{"authorization": s.client.authorization()})
+		if err != nil {
+			return &muster.Error{Code: muster.Invalid, Message: "the access key cannot be sent: it is no text"}
+		}
+		hello.Payload = payload
+	}
+	if err := s.write(hello); err != nil {
 		return err
 	}
 	for {

@@ -1238,6 +1238,47 @@ type InstanceUsageEdge struct {
 // GetNode returns InstanceUsageEdge.Node, and is useful for accessing the field via an interface.
 func (v *InstanceUsageEdge) GetNode() *InstanceUsage { return v.Node }
 
+// JoinNodeJoinNodeJoinNodePayload includes the requested fields of the GraphQL type JoinNodePayload.
+// The GraphQL type's documentation follows.
+//
+// What a machine gets when it joins.
+type JoinNodeJoinNodeJoinNodePayload struct {
+	// The uid of its node; its agent registers with it.
+	NodeUid string `json:"nodeUid"`
+	// The text of its access key, shown this once.
+	Key string `json:"key"`
+	// Its certificate as PEM; empty where the server has no TLS.
+	Certificate string `json:"certificate"`
+	// What to verify the server by, as PEM; empty where it has no TLS.
+	Ca string `json:"ca"`
+	// The revision of the commit.
+	Revision int64 `json:"revision"`
+}
+
+// GetNodeUid returns JoinNodeJoinNodeJoinNodePayload.NodeUid, and is useful for accessing the field via an interface.
+func (v *JoinNodeJoinNodeJoinNodePayload) GetNodeUid() string { return v.NodeUid }
+
+// GetKey returns JoinNodeJoinNodeJoinNodePayload.Key, and is useful for accessing the field via an interface.
+func (v *JoinNodeJoinNodeJoinNodePayload) GetKey() string { return v.Key }
+
+// GetCertificate returns JoinNodeJoinNodeJoinNodePayload.Certificate, and is useful for accessing the field via an interface.
+func (v *JoinNodeJoinNodeJoinNodePayload) GetCertificate() string { return v.Certificate }
+
+// GetCa returns JoinNodeJoinNodeJoinNodePayload.Ca, and is useful for accessing the field via an interface.
+func (v *JoinNodeJoinNodeJoinNodePayload) GetCa() string { return v.Ca }
+
+// GetRevision returns JoinNodeJoinNodeJoinNodePayload.Revision, and is useful for accessing the field via an interface.
+func (v *JoinNodeJoinNodeJoinNodePayload) GetRevision() int64 { return v.Revision }
+
+// JoinNodeResponse is returned by JoinNode on success.
+type JoinNodeResponse struct {
+	// For machines that join: exchanges a join token for a node's key and certificate.
+	JoinNode *JoinNodeJoinNodeJoinNodePayload `json:"joinNode"`
+}
+
+// GetJoinNode returns JoinNodeResponse.JoinNode, and is useful for accessing the field via an interface.
+func (v *JoinNodeResponse) GetJoinNode() *JoinNodeJoinNodeJoinNodePayload { return v.JoinNode }
+
 // JoinToken includes the GraphQL fields of JoinToken requested by the fragment JoinToken.
 // The GraphQL type's documentation follows.
 //
@@ -1969,6 +2010,36 @@ func (v *RemovedImage) GetImage() *Image { return v.Image }
 // GetUsedBy returns RemovedImage.UsedBy, and is useful for accessing the field via an interface.
 func (v *RemovedImage) GetUsedBy() int { return v.UsedBy }
 
+// RenewCertificateRenewCertificateRenewCertificatePayload includes the requested fields of the GraphQL type RenewCertificatePayload.
+// The GraphQL type's documentation follows.
+//
+// A node's new certificate.
+type RenewCertificateRenewCertificateRenewCertificatePayload struct {
+	// The certificate as PEM.
+	Certificate string `json:"certificate"`
+	// What to verify the server by, as PEM.
+	Ca string `json:"ca"`
+}
+
+// GetCertificate returns RenewCertificateRenewCertificateRenewCertificatePayload.Certificate, and is useful for accessing the field via an interface.
+func (v *RenewCertificateRenewCertificateRenewCertificatePayload) GetCertificate() string {
+	return v.Certificate
+}
+
+// GetCa returns RenewCertificateRenewCertificateRenewCertificatePayload.Ca, and is useful for accessing the field via an interface.
+func (v *RenewCertificateRenewCertificateRenewCertificatePayload) GetCa() string { return v.Ca }
+
+// RenewCertificateResponse is returned by RenewCertificate on success.
+type RenewCertificateResponse struct {
+	// For agents: a new certificate in place of one that ends.
+	RenewCertificate *RenewCertificateRenewCertificateRenewCertificatePayload `json:"renewCertificate"`
+}
+
+// GetRenewCertificate returns RenewCertificateResponse.RenewCertificate, and is useful for accessing the field via an interface.
+func (v *RenewCertificateResponse) GetRenewCertificate() *RenewCertificateRenewCertificateRenewCertificatePayload {
+	return v.RenewCertificate
+}
+
 // ReportAnswer includes the requested fields of the GraphQL type ReportInstancesPayload.
 // The GraphQL type's documentation follows.
 //
@@ -2022,7 +2093,7 @@ func (v *RestartInstanceRestartInstanceRestartInstancePayload) GetInstance() *In
 
 // RevokeAccessKeyResponse is returned by RevokeAccessKey on success.
 type RevokeAccessKeyResponse struct {
-	// Ends an access key at once and for good, with every stream that it opened.
+	// Ends an access key at once and for good, with every stream that it opened and every session that was signed in with it.
 	RevokeAccessKey *RevokeAccessKeyRevokeAccessKeyRevokeAccessKeyPayload `json:"revokeAccessKey"`
 }
 
@@ -2072,7 +2143,7 @@ func (v *RevokeJoinTokenRevokeJoinTokenRevokeJoinTokenPayload) GetJoinToken() *J
 
 // RotateAccessKeyResponse is returned by RotateAccessKey on success.
 type RotateAccessKeyResponse struct {
-	// Gives an access key a new secret.
+	// Gives an access key a new secret; without an overlap, the sessions that were signed in with it end.
 	RotateAccessKey *RotatedKey `json:"rotateAccessKey"`
 }
 
@@ -3095,6 +3166,14 @@ func (v *__InstanceLogsInput) GetTail() *int { return v.Tail }
 // GetFollow returns __InstanceLogsInput.Follow, and is useful for accessing the field via an interface.
 func (v *__InstanceLogsInput) GetFollow() *bool { return v.Follow }
 
+// __JoinNodeInput is used internally by genqlient
+type __JoinNodeInput struct {
+	Input muster.JoinNodeInput `json:"input"`
+}
+
+// GetInput returns __JoinNodeInput.Input, and is useful for accessing the field via an interface.
+func (v *__JoinNodeInput) GetInput() muster.JoinNodeInput { return v.Input }
+
 // __LabelInstanceInput is used internally by genqlient
 type __LabelInstanceInput struct {
 	Input muster.LabelInput `json:"input"`
@@ -3393,6 +3472,14 @@ func (v *__RemoveVolumeInput) GetName() string { return v.Name }
 
 // GetNodeId returns __RemoveVolumeInput.NodeId, and is useful for accessing the field via an interface.
 func (v *__RemoveVolumeInput) GetNodeId() *string { return v.NodeId }
+
+// __RenewCertificateInput is used internally by genqlient
+type __RenewCertificateInput struct {
+	Csr string `json:"csr"`
+}
+
+// GetCsr returns __RenewCertificateInput.Csr, and is useful for accessing the field via an interface.
+func (v *__RenewCertificateInput) GetCsr() string { return v.Csr }
 
 // __ReportInstancesInput is used internally by genqlient
 type __ReportInstancesInput struct {
@@ -4419,6 +4506,44 @@ func InstanceLogsForwardData(interfaceChan interface{}, jsonRawMsg json.RawMessa
 	}
 	dataChan_ <- wsResp
 	return nil
+}
+
+// The mutation executed by JoinNode.
+const JoinNode_Operation = `
+mutation JoinNode ($input: JoinNodeInput!) {
+	joinNode(input: $input) {
+		nodeUid
+		key
+		certificate
+		ca
+		revision
+	}
+}
+`
+
+func JoinNode(
+	ctx_ context.Context,
+	client_ graphql.Client,
+	input muster.JoinNodeInput,
+) (data_ *JoinNodeResponse, err_ error) {
+	req_ := &graphql.Request{
+		OpName: "JoinNode",
+		Query:  JoinNode_Operation,
+		Variables: &__JoinNodeInput{
+			Input: input,
+		},
+	}
+
+	data_ = &JoinNodeResponse{}
+	resp_ := &graphql.Response{Data: data_}
+
+	err_ = client_.MakeRequest(
+		ctx_,
+		req_,
+		resp_,
+	)
+
+	return data_, err_
 }
 
 // The mutation executed by LabelInstance.
@@ -6095,6 +6220,41 @@ func RemoveVolume(
 	}
 
 	data_ = &RemoveVolumeResponse{}
+	resp_ := &graphql.Response{Data: data_}
+
+	err_ = client_.MakeRequest(
+		ctx_,
+		req_,
+		resp_,
+	)
+
+	return data_, err_
+}
+
+// The mutation executed by RenewCertificate.
+const RenewCertificate_Operation = `
+mutation RenewCertificate ($csr: String!) {
+	renewCertificate(input: {csr:$csr}) {
+		certificate
+		ca
+	}
+}
+`
+
+func RenewCertificate(
+	ctx_ context.Context,
+	client_ graphql.Client,
+	csr string,
+) (data_ *RenewCertificateResponse, err_ error) {
+	req_ := &graphql.Request{
+		OpName: "RenewCertificate",
+		Query:  RenewCertificate_Operation,
+		Variables: &__RenewCertificateInput{
+			Csr: csr,
+		},
+	}
+
+	data_ = &RenewCertificateResponse{}
 	resp_ := &graphql.Response{Data: data_}
 
 	err_ = client_.MakeRequest(

@@ -53,6 +53,8 @@ type Node struct {
 	// Subnet is the network of the node's instances, a /24; its first address is the node's own.
 	Subnet       string    `gorm:"column:subnet" json:"subnet"`
 	RegisteredAt time.Time `gorm:"column:registered_at" json:"registeredAt"`
+	// BirthHash is of the token by which the agent is known before it knows its uid; empty: it gave none. It is no part of a change.
+	BirthHash string `gorm:"column:birth_hash" json:"-"`
 	// Revision is that of the node's newest change.
 	Revision int64 `gorm:"column:revision" json:"revision"`
 	// LastSeen is volatile: flushed once a minute as a column, never part of a change.
@@ -147,6 +149,7 @@ type Capacity struct {
 type RegisterNodeInput struct {
 	ID              NodeID                `json:"id"`
 	UID             *NodeUID              `json:"uid,omitempty"`
+	BirthToken      string                `json:"birthToken,omitempty"`
 	Hostname        string                `json:"hostname"`
 	Addr            string                `json:"addr"`
 	Port            int                   `json:"port"`

@@ -201,6 +201,7 @@ func (in *RegisterNodeInput) Validate() error {
 	}
 	return first(
 		CheckName("id", string(in.ID)),
+		CheckText("birthToken", in.BirthToken, MaxNameBytes),
 		CheckText("hostname", in.Hostname, 253),
 		CheckText("version", in.Version, MaxNameBytes),
 		CheckText("bootId", in.BootID, MaxNameBytes),

@@ -1,7 +1,9 @@
 package agent
 
 import (
+	"cmp"
 	"context"
+	secret "crypto/rand"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -185,6 +187,7 @@ func (a *Agent) begin(ctx context.Context, file *identityFile) error {
 	err = file.update(func(is *identity) {
 		restarted := is.BootID != "" && is.BootID != a.o.BootID
 		is.Incarnation++
+		is.Birth = cmp.Or(is.Birth, secret.Text())
 		is.BootID = a.o.BootID
 		is.Revive = toRevive(machines, is.Revive, restarted)
 	})

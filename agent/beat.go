@@ -51,7 +51,7 @@ func (a *Agent) registerOnce(ctx context.Context) error {
 	is, _ := a.identity()
 	a.mu.Lock()
 	input := muster.RegisterNodeInput{
-		ID: a.o.ID, Hostname: a.o.hostname, Addr: a.state.addr, Port: a.state.port, Role: a.o.Role,
+		ID: a.o.ID, BirthToken: is.Birth, Hostname: a.o.hostname, Addr: a.state.addr, Port: a.state.port, Role: a.o.Role,
 		CPUCount: a.o.CPUs, MemoryMB: a.o.MemoryMB, Labels: a.o.Labels,
 		Incarnation: is.Incarnation, Version: a.o.Version, BootID: a.o.BootID,
 		Images: report.Images, Volumes: report.Volumes, HostPaths: a.hostPaths(), Epoch: report.Epoch, AppliedRevision: report.AppliedRevision, Instances: report.Instances,

@@ -20,6 +20,7 @@ type cloud struct {
 	revision   int64
 	last       int64 // instance number
 	node       client.Node
+	birth      string // the token that it registers with
 	known      bool
 	sequence   int64
 	instances  map[muster.InstanceID]*wish
@@ -85,6 +86,10 @@ func (c *cloud) RegisterNode(_ context.Context, in muster.RegisterNodeInput) (*c
 	} else if in.UID == nil || *in.UID != c.node.UID {
 		c.fault("it registered with the uid %v", in.UID)
 	}
+	if in.BirthToken == "" || c.birth != "" && in.BirthToken != c.birth {
+		c.fault("its birth token is %q, and was %q", in.BirthToken, c.birth)
+	}
+	c.birth = in.BirthToken
 	if in.Incarnation < c.node.Incarnation {
 		return nil, muster.Errorf(muster.Superseded, "stop")
 	}

@@ -21,6 +21,7 @@ import (
 // identity is what an agent has to remember across its starts.
 type identity struct {
 	UID         muster.NodeUID `json:"uid"`        // issued by the registry; empty before the first registration
+	Birth       string         `json:"birth"`      // a secret of the agent's own: a registry knows it by that before it knows its uid
 	ClusterUID  string         `json:"clusterUid"` // of the registry that issued it
 	Epoch       string         `json:"epoch"`      // the history that it was last in
 	Incarnation int64          `json:"incarnation"`

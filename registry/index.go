@@ -96,6 +96,16 @@ func sequencedArg[S ~string](args []any) ([]byte, error) {
 	return sequenced(string(s)), nil
 }
 
+// byBirth is the index of nodes by the hash of their agents' birth tokens.
+const byBirth = "birth"
+
+func birthOf(n *muster.Node) []byte {
+	if n.BirthHash == "" {
+		return nil
+	}
+	return text(n.BirthHash)
+}
+
 func keyNode(k *muster.AccessKey) []byte {
 	if k.NodeUID == "" {
 		return nil
@@ -122,6 +132,7 @@ func schema() *memdb.DBSchema {
 		table(tableNode,
 			unique(key[*muster.Node]{func(n *muster.Node) []byte { return text(n.UID) }, textArg[muster.NodeUID]}),
 			&memdb.IndexSchema{Name: byName, Indexer: key[*muster.Node]{func(n *muster.Node) []byte { return text(n.ID) }, textArg[muster.NodeID]}},
+			&memdb.IndexSchema{Name: byBirth, AllowMissing: true, Indexer: key[*muster.Node]{birthOf, textArg[string]}},
 		),
 		table(tableInstance,
 			unique(key[*muster.Instance]{func(i *muster.Instance) []byte { return number(i.ID) }, numberArg}),

@@ -55,17 +55,36 @@ func TestRegisterNode_Identity(t *testing.T) {
 	})
 	t.Run("the answer to a first registration got lost", func(t *testing.T) {
 		in := nodeInput("n3", 2, 1024)
-		in.BootID = "boot-1"
+		in.BirthToken = "a secret of n3"
 		lost, err := w.RegisterNode(ctx, in)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if out, err := w.RegisterNode(ctx, in); err != nil || out.Node.UID != lost.Node.UID {
-			t.Errorf("got %+v, %v", out, err)
+		if n := lost.Node; n.BirthHash == "" || strings.Contains(n.BirthHash, in.BirthToken) {
+			t.Errorf("the token is kept as %q, want a hash", n.BirthHash)
 		}
-		in.BootID = "boot-2"
+		in.Incarnation, in.BootID = 2, "another" // neither the agent nor its host is as it was
+		other := muster.NodeUID("n-of-another-database")
+		for _, in.UID = range []*muster.NodeUID{nil, &other} {
+			if out, err := w.RegisterNode(ctx, in); err != nil || out.Node.UID != lost.Node.UID || out.Node.Incarnation != 2 {
+				t.Errorf("got %+v, %v", out, err)
+			}
+		}
+		in.UID, in.BirthToken = nil, "a secret of somebody's"
 		_, err = w.RegisterNode(ctx, in)
 		wantCode(t, err, muster.AlreadyExists)
+	})
+	t.Run("a copy from before the first registration is told apart", func(t *testing.T) {
+		in := nodeInput("n4", 2, 1024)
+		in.BirthToken = "a secret of n4"
+		first, err := w.RegisterNode(ctx, in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.agents.identity = func(string, int) (muster.NodeUID, int64, error) { return first.Node.UID, 1, nil }
+		in.ID, in.Addr = "n5", "127.0.0.5"
+		_, err = w.RegisterNode(ctx, in)
+		wantCode(t, err, muster.DuplicateIdentity)
 	})
 	t.Run("an unknown uid is a new node", func(t *testing.T) {
 		uid := muster.NodeUID("n-of-another-database")

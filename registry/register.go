@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/hex"
 	"maps"
 	"slices"
@@ -38,11 +39,17 @@ func (r *Registry) RegisterNode(ctx context.Context, in muster.RegisterNodeInput
 			in.Role = cmp.Or(k.NodeRole, in.Role)
 		}
 	}
+	if joined == "" { // else the key says who it is
+		recognise(r.View(), &in)
+	}
 	if err := r.checkIdentity(ctx, &in); err != nil {
 		return nil, err
 	}
 	out := &Registered{}
 	revision, err := r.observed(ctx, in.ID, func(v View, w *Writes) error {
+		if joined == "" {
+			recognise(v, &in)
+		}
 		before, err := registering(ctx, v, &in)
 		if err != nil {
 			return err
@@ -87,6 +94,26 @@ func newUID() muster.NodeUID {
 	return muster.NodeUID("n-" + hex.EncodeToString(raw[:]))
 }
 
+// recognise gives an agent that does not know its uid, since the answer with it got lost, that of the node which
+// it registered, by its birth token. An agent with a uid of another registry is recognised like that too.
+func recognise(v View, in *muster.RegisterNodeInput) {
+	if in.BirthToken == "" || in.UID != nil && v.NodeByUID(*in.UID) != nil {
+		return
+	}
+	if n := v.nodeByBirth(birthHash(in)); n != nil {
+		in.UID = &n.UID
+	}
+}
+
+// birthHash is what is stored of a birth token; empty without one.
+func birthHash(in *muster.RegisterNodeInput) string {
+	if in.BirthToken == "" {
+		return ""
+	}
+	sum := sha256.Sum256([]byte(in.BirthToken))
+	return hex.EncodeToString(sum[:])
+}
+
 // registering returns the node that registers again, or nil for a new one.
 func registering(ctx context.Context, v View, in *muster.RegisterNodeInput) (*muster.Node, error) {
 	var before *muster.Node
@@ -106,20 +133,10 @@ func registering(ctx context.Context, v View, in *muster.RegisterNodeInput) (*mu
 		}
 	}
 	other := v.LiveNode(string(in.ID))
-	if before == nil && other != nil && sameStart(other, in) {
-		return other, nil // its first registration was taken, and the answer got lost
-	}
 	if other != nil && (before == nil || other.UID != before.UID) {
 		return nil, muster.Errorf(muster.AlreadyExists, "another machine (%s) is registered as node %s: give this agent another --id, or remove that node first", other.Addr, in.ID)
 	}
 	return before, nil
-}
-
-// sameStart reports whether an agent without a uid is the very start of the
-// agent that registered the node: its machine, its boot, its counter.
-func sameStart(n *muster.Node, in *muster.RegisterNodeInput) bool {
-	return in.UID == nil && in.BootID != "" && n.BootID == in.BootID && n.Incarnation == in.Incarnation &&
-		n.Addr == in.Addr && n.Port == in.Port && n.Hostname == in.Hostname
 }
 
 func (r *Registry) registered(v View, before *muster.Node, in *muster.RegisterNodeInput, fresh muster.NodeUID) (*muster.Node, string, error) {
@@ -134,6 +151,7 @@ func (r *Registry) registered(v View, before *muster.Node, in *muster.RegisterNo
 		n.Subnet = subnet
 	}
 	n.ID, n.Hostname, n.Addr, n.Port, n.Secure, n.Role = in.ID, in.Hostname, in.Addr, in.Port, in.Secure, in.Role
+	n.BirthHash = birthHash(in)
 	n.CPUCount, n.MemoryMB, n.AgentLabels = in.CPUCount, in.MemoryMB, orEmpty(in.Labels)
 	if n.LabelEdits == nil {
 		n.LabelEdits = muster.Edits{}
@@ -165,7 +183,7 @@ func sameNode(a, b *muster.Node) bool {
 	return a.ID == b.ID && a.Hostname == b.Hostname && a.Addr == b.Addr && a.Port == b.Port && a.Secure == b.Secure && a.Role == b.Role &&
 		a.CPUCount == b.CPUCount && a.MemoryMB == b.MemoryMB && maps.Equal(a.AgentLabels, b.AgentLabels) &&
 		slices.Equal(a.Images, b.Images) && slices.Equal(a.Volumes, b.Volumes) && slices.Equal(a.HostPaths, b.HostPaths) && a.Version == b.Version && a.BootID == b.BootID &&
-		a.Incarnation == b.Incarnation && a.Status == b.Status
+		a.Incarnation == b.Incarnation && a.Status == b.Status && a.BirthHash == b.BirthHash
 }
 
 func orEmpty(m muster.Map) muster.Map {

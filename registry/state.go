@@ -104,6 +104,12 @@ func (v View) NodeByUID(uid muster.NodeUID) *muster.Node {
 	return n
 }
 
+// nodeByBirth returns the node whose agent gave a birth token with that hash, or nil.
+func (v View) nodeByBirth(hash string) *muster.Node {
+	n, _ := v.one(tableNode, byBirth, hash).(*muster.Node)
+	return n
+}
+
 // LiveNode returns the node of that name or uid, or nil when there is none or
 // it is hidden.
 func (v View) LiveNode(id string) *muster.Node {

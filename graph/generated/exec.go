@@ -4984,6 +4984,8 @@ input RegisterNodeInput {
   id: ID!
   "The identity that the server issued at the first registration; absent the first time."
   uid: ID
+  "A secret that the agent made up and keeps: one that never learned its uid, since the answer got lost, is known by it. Stored as a hash."
+  birthToken: String = ""
   "The machine's hostname."
   hostname: String!
   "The address that the node is reached at."
@@ -22976,6 +22978,9 @@ func (ec *executionContext) unmarshalInputRegisterNodeInput(ctx context.Context,
 		asMap[k] = v
 	}
 
+	if _, present := asMap["birthToken"]; !present {
+		asMap["birthToken"] = ""
+	}
 	if _, present := asMap["secure"]; !present {
 		asMap["secure"] = false
 	}
@@ -22995,7 +23000,7 @@ func (ec *executionContext) unmarshalInputRegisterNodeInput(ctx context.Context,
 		asMap["appliedRevision"] = 0
 	}
 
-	fieldsInOrder := [...]string{"id", "uid", "hostname", "addr", "port", "secure", "role", "cpuCount", "memoryMb", "labels", "incarnation", "version", "bootId", "images", "volumes", "hostPaths", "epoch", "appliedRevision", "instances"}
+	fieldsInOrder := [...]string{"id", "uid", "birthToken", "hostname", "addr", "port", "secure", "role", "cpuCount", "memoryMb", "labels", "incarnation", "version", "bootId", "images", "volumes", "hostPaths", "epoch", "appliedRevision", "instances"}
 	for _, k := range fieldsInOrder {
 		v, ok := asMap[k]
 		if !ok {
@@ -23016,6 +23021,13 @@ func (ec *executionContext) unmarshalInputRegisterNodeInput(ctx context.Context,
 				return it, err
 			}
 			it.UID = data
+		case "birthToken":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("birthToken"))
+			data, err := ec.unmarshalOString2string(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.BirthToken = data
 		case "hostname":
 			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("hostname"))
 			data, err := ec.unmarshalNString2string(ctx, v)

@@ -35,8 +35,6 @@ type node struct {
 	zone   string
 	joins  time.Duration // after the cluster began
 	clumsy atomic.Bool   // the driver fails now and then
-	known  atomic.Bool   // the agent was told who it is
-	barred atomic.Bool   // its first registration was taken, it was not told, and it is another start since
 
 	mu       sync.Mutex
 	addr     string
@@ -166,12 +164,6 @@ func (n *node) judgeEnd(p *process) {
 	case muster.Forbidden:
 		n.c.note("%s: the agent was sent away", n.name)
 		n.later(10 * time.Second)
-	case muster.AlreadyExists:
-		if n.known.Load() {
-			n.c.fault("%s: the agent knew who it is, and ended with %v", n.name, p.err)
-		}
-		n.barred.Store(true)
-		n.later(10 * time.Second)
 	default:
 		n.c.fault("%s: the agent ended with %v", n.name, p.err)
 		n.later(10 * time.Second)
@@ -281,7 +273,7 @@ func overWire[T any](ctx context.Context, a *caller, kind string, do func(contex
 
 func (a *caller) RegisterNode(ctx context.Context, input muster.RegisterNodeInput) (*client.Registration, error) {
 	sent := copied[muster.RegisterNodeInput](input)
-	out, err := overWire(ctx, a, "register", func(ctx context.Context, l *life) (*client.Registration, error) {
+	return overWire(ctx, a, "register", func(ctx context.Context, l *life) (*client.Registration, error) {
 		out, err := l.RegisterNode(ctx, copied[muster.RegisterNodeInput](sent))
 		if err != nil {
 			return nil, err
@@ -295,11 +287,6 @@ func (a *caller) RegisterNode(ctx context.Context, input muster.RegisterNodeInpu
 			Remove: out.Remove, Revision: out.Revision,
 		}, nil
 	})
-	if err == nil {
-		a.n.known.Store(true)
-		a.n.barred.Store(false)
-	}
-	return out, err
 }
 
 func (a *caller) Heartbeat(ctx context.Context, input muster.HeartbeatInput) (*muster.Beat, error) {

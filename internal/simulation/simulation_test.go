@@ -113,15 +113,9 @@ func (c *cluster) calm() {
 	pass(12 * time.Minute)
 }
 
-// welcomeBack lets nodes join again that were removed, or that were taken in and
-// not told so.
+// welcomeBack lets nodes join again that were removed.
 func (c *cluster) welcomeBack() {
 	o := c.newOperator(0)
-	for _, n := range c.nodes {
-		if n.barred.Load() {
-			o.node(c.ctx, "remove", func(ctx context.Context, l *life) (*muster.Node, int64, error) { return l.RemoveNode(ctx, n.name) })
-		}
-	}
 	v := c.life.Load().View()
 	for n := range v.Nodes() {
 		if !n.Live() {

@@ -54,7 +54,7 @@ func nodes(n int) *rapid.Generator[*muster.Node] {
 			Incarnation: rapid.Int64().Draw(t, "incarnation"), Status: muster.NodeStatus(texts().Draw(t, "status")),
 			StatusReason: texts().Draw(t, "reason"), Schedulable: rapid.Bool().Draw(t, "schedulable"),
 			Subnet: texts().Draw(t, "subnet"), RegisteredAt: times().Draw(t, "registered at"),
-			LastSeen: times().Draw(t, "last seen"),
+			BirthHash: texts().Draw(t, "birth hash"), LastSeen: times().Draw(t, "last seen"),
 		}
 	})
 }

@@ -47,6 +47,7 @@ CREATE TABLE nodes (
     forgotten        boolean  NOT NULL,
     subnet           text     NOT NULL,
     registered_at    datetime NOT NULL,
+    birth_hash       text     NOT NULL,
     revision         integer  NOT NULL,
     last_seen        datetime NOT NULL
 );

@@ -4,6 +4,7 @@ import (
 	"path"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -64,6 +65,9 @@ func (s KeyScope) Validate() error {
 		field    string
 		patterns []string
 	}{{"scope.nodes", s.Nodes}, {"scope.clusters", s.Clusters}, {"scope.services", s.Services}} {
+		if list.patterns != nil && len(list.patterns) == 0 {
+			return InvalidField(list.field, "it is empty, which would be no limit; name what the key is for, or leave it out if that is everything")
+		}
 		if len(list.patterns) > MaxScopePatterns {
 			return InvalidField(list.field, "there are %d patterns, at most %d are allowed", len(list.patterns), MaxScopePatterns)
 		}
@@ -71,7 +75,7 @@ func (s KeyScope) Validate() error {
 			if err := CheckText(list.field, p, MaxNameBytes); err != nil {
 				return err
 			}
-			if _, err := path.Match(p, ""); err != nil || p == "" {
+			if p == "" || strings.ContainsAny(p, `?[]\/`) {
 				return InvalidField(list.field, "%q is no pattern; give a name in which * stands for any characters, such as web-*", p)
 			}
 		}
@@ -157,6 +161,8 @@ func (in *CreateAccessKeyInput) Validate(now time.Time) error {
 		return InvalidField("role", "%q is no role of a key; use ADMIN, OPERATOR, VIEWER, NODE or REGISTRAR", in.Role)
 	case in.ExpiresAt != nil && !in.ExpiresAt.After(now):
 		return InvalidField("expiresAt", "%s has passed already; give a later moment", in.ExpiresAt.UTC().Format(time.RFC3339))
+	case in.ExpiresAt != nil && in.ExpiresAt.UTC().Year() > 9999:
+		return InvalidField("expiresAt", "it is too far away; leave it out for a key that does not end by itself")
 	case in.Role == NodeAgent && len(scope.Nodes) == 0:
 		return InvalidField("scope.nodes", "a key of the role NODE has to say for which nodes it is; name them, or let machines join with a token, which gives each its own key")
 	case in.Role == Admin && !scope.Unlimited():

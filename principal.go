@@ -76,8 +76,9 @@ type Principal struct {
 	Addr    string    // the caller's network address without the port; empty: unknown
 	// Token is what a JOINING caller presented; empty on others.
 	Token TokenID
-	// Action is the field or route that is being used, for the audit.
-	Action string
+	// Action is the field or route that is being used, and Target what it is about as
+	// the caller said it; for the audit.
+	Action, Target string
 }
 
 // Local is everybody, where no key is asked for.
@@ -103,6 +104,22 @@ func (p Principal) Identity() string {
 
 // Allows reports whether p may use what asks for the access.
 func (p Principal) Allows(a Access) bool { return a.Admits(p.Role) }
+
+// Check refuses what is not for p: UNAUTHENTICATED when nobody is known to call, else
+// FORBIDDEN.
+func (p Principal) Check(a Access) error {
+	switch {
+	case p.Allows(a):
+		return nil
+	case p.Role == "":
+		return Errorf(Unauthenticated, "no access key was presented: send one as the header Authorization: Bearer KEY")
+	case p.Role == JoiningNode:
+		return Errorf(Forbidden, "a join token is for joining alone: use an access key")
+	case a == ForJoining:
+		return Errorf(Forbidden, "%s is an access key, and machines join with a token: make one with muster token create", p.Name)
+	}
+	return Errorf(Forbidden, "the key %s has the role %s; this needs %s", p.Name, p.Role, a)
+}
 
 type principalKey struct{}
 

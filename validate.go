@@ -48,7 +48,7 @@ func CheckName(field, s string) error {
 	if s == "" {
 		return InvalidField(field, "it is empty; give 1 to %d letters, digits, dots, hyphens or underscores", MaxNameBytes)
 	}
-	if err := CheckText(field, s, MaxNameBytes); err != nil {
+	if err := first(CheckText(field, s, MaxNameBytes), checkNoSecret(field, s)); err != nil {
 		return err
 	}
 	for i, c := range s {
@@ -67,7 +67,7 @@ func CheckID(field, s string) error {
 	if s == "" {
 		return InvalidField(field, "it is empty; give the id, as the lists show it")
 	}
-	return CheckText(field, s, MaxNameBytes)
+	return first(CheckText(field, s, MaxNameBytes), checkNoSecret(field, s))
 }
 
 // CheckMap refuses a map with too many entries, or with keys or values that

@@ -6,6 +6,7 @@ import (
 	"github.com/99designs/gqlgen/graphql"
 
 	"github.com/muster-cloud/muster"
+	"github.com/muster-cloud/muster/graph/transport"
 	"github.com/muster-cloud/muster/registry"
 )
 
@@ -17,15 +18,14 @@ type gate struct{ registry *registry.Registry }
 func (g gate) auth(ctx context.Context, _ any, next graphql.Resolver, requires muster.Access) (any, error) {
 	p := muster.PrincipalOf(ctx)
 	field := graphql.GetFieldContext(ctx)
-	if err := admit(p, requires); err != nil {
-		p.Action = field.Field.Name
-		g.registry.AuditRefused(p, err)
+	if err := p.Check(requires); err != nil {
+		g.registry.AuditRefused(doing(ctx, transport.Caller(ctx), field), err)
 		return nil, err
 	}
 	if !changes(field, requires) {
 		return next(ctx)
 	}
-	p.Action = field.Field.Name
+	p = doing(ctx, p, field)
 	out, err := next(muster.WithPrincipal(ctx, p))
 	if err != nil {
 		g.registry.AuditRefused(p, err)
@@ -39,14 +39,23 @@ func changes(field *graphql.FieldContext, requires muster.Access) bool {
 	return field.Object == "Mutation" && requires != muster.ForNode
 }
 
-func admit(p muster.Principal, requires muster.Access) error {
-	switch {
-	case p.Role == "":
-		return muster.Errorf(muster.Unauthenticated, "no access key was presented: send one as the header Authorization: Bearer KEY")
-	case p.Role == muster.JoiningNode && requires != muster.ForJoining:
-		return muster.Errorf(muster.Forbidden, "a join token is for joining alone: use an access key")
-	case !p.Allows(requires):
-		return muster.Errorf(muster.Forbidden, "the key %s has the role %s; this needs %s", p.Name, p.Role, requires)
+// doing is the principal with what it is about to do.
+func doing(ctx context.Context, p muster.Principal, field *graphql.FieldContext) muster.Principal {
+	p.Action, p.Target = field.Field.Name, targetOf(ctx, field)
+	return p
+}
+
+// targetOf is what a caller says that a field is about: an id or a name in its
+// arguments, or in its input.
+func targetOf(ctx context.Context, field *graphql.FieldContext) string {
+	args := field.Field.ArgumentMap(graphql.GetOperationContext(ctx).Variables)
+	if input, ok := args["input"].(map[string]any); ok {
+		args = input
 	}
-	return nil
+	for _, name := range []string{"id", "uid", "name", "nodeId"} {
+		if text, ok := args[name].(string); ok && text != "" {
+			return text
+		}
+	}
+	return ""
 }

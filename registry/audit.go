@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"cmp"
 	"context"
 	"strconv"
 	"strings"
@@ -28,14 +29,17 @@ func (r *Registry) audited(p muster.Principal, m Mutation) Mutation {
 			return err
 		}
 		e := r.entry(p)
-		e.Target, e.Outcome = w.target(), muster.AuditDone
+		e.Target, e.Outcome = cmp.Or(w.target(), e.Target), muster.AuditDone
 		w.Audit(e)
 		return nil
 	}
 }
 
 func (r *Registry) entry(p muster.Principal) *muster.AuditEntry {
-	return &muster.AuditEntry{At: stamp(r.opts.Now()), Key: p.Key, Name: p.Name, Addr: p.Addr, Action: p.Action, Count: 1}
+	return &muster.AuditEntry{
+		At: stamp(r.opts.Now()), Key: p.Key, Name: p.Name, Addr: p.Addr, Action: p.Action, Count: 1,
+		Target: muster.Printable(muster.Redacted(p.Target), muster.MaxNameBytes),
+	}
 }
 
 // target names what is written: the ids of at most three objects.
@@ -73,8 +77,8 @@ type refusals struct {
 
 // refusal is what refused attempts have in common that are counted together.
 type refusal struct {
-	key                              muster.KeyID
-	name, addr, action, code, reason string
+	key                                      muster.KeyID
+	name, addr, action, target, code, reason string
 }
 
 // AuditRefused records an attempt that was refused. It is written within a second or
@@ -82,7 +86,7 @@ type refusal struct {
 func (r *Registry) AuditRefused(p muster.Principal, err error) {
 	e := r.entry(p)
 	e.Outcome, e.Reason = string(muster.CodeOf(err)), muster.Printable(reasonOf(err), muster.MaxReasonBytes)
-	kind := refusal{p.Key, p.Name, p.Addr, p.Action, e.Outcome, e.Reason}
+	kind := refusal{e.Key, e.Name, e.Addr, e.Action, e.Target, e.Outcome, e.Reason}
 	r.refused.mu.Lock()
 	defer r.refused.mu.Unlock()
 	if before := r.refused.waiting[kind]; before != nil {
@@ -95,7 +99,7 @@ func (r *Registry) AuditRefused(p muster.Principal, err error) {
 			before.Count++
 			return
 		}
-		e.Key, e.Name, e.Addr, e.Action, e.Reason = "", "", "", "", "many attempts of many kinds at once"
+		e.Key, e.Name, e.Addr, e.Action, e.Target, e.Reason = "", "", "", "", "", "many attempts of many kinds at once"
 	}
 	if r.refused.waiting == nil {
 		r.refused.waiting = map[refusal]*muster.AuditEntry{}
@@ -109,7 +113,7 @@ func reasonOf(err error) string {
 	if muster.CodeOf(err) == muster.Internal {
 		return "the server failed"
 	}
-	return err.Error()
+	return muster.Redacted(err.Error())
 }
 
 func (f *refusals) take() []*muster.AuditEntry {
@@ -137,19 +141,37 @@ func (r *Registry) writeRefusals(ctx context.Context) error {
 	}
 }
 
+// flushRefusals writes those that wait. A caller who leaves does not take them along.
 func (r *Registry) flushRefusals(ctx context.Context) {
 	entries := r.refused.take()
 	if len(entries) == 0 {
 		return
 	}
-	err := r.system(ctx, func(_ View, w *Writes) error {
+	err := r.system(context.WithoutCancel(ctx), record(entries))
+	if err != nil {
+		r.Logger.Warn("refused attempts are missing from the audit", "kinds", len(entries), "err", err)
+	}
+}
+
+// flushLastRefusals is flushRefusals once the committer has stopped.
+func (r *Registry) flushLastRefusals(ctx context.Context) {
+	entries := r.refused.take()
+	if len(entries) == 0 {
+		return
+	}
+	last := call{actor: itself, mutation: record(entries), done: make(chan outcome, 1)}
+	r.commits.commit(ctx, []call{last})
+	if o := <-last.done; o.err != nil {
+		r.Logger.Warn("refused attempts are missing from the audit", "kinds", len(entries), "err", o.err)
+	}
+}
+
+func record(entries []*muster.AuditEntry) Mutation {
+	return func(_ View, w *Writes) error {
 		for _, e := range entries {
 			w.Audit(e)
 		}
 		return nil
-	})
-	if err != nil {
-		r.Logger.Warn("refused attempts are missing from the audit", "kinds", len(entries), "err", err)
 	}
 }
 

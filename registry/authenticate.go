@@ -16,13 +16,26 @@ const usedEvery = time.Hour
 // Authenticate says who presents a key or a join token. UNAUTHENTICATED: nobody;
 // only who has the right secret is told that the key was revoked or has expired. It
 // reads memory only.
+//
+// Secrets are never compared themselves, but their hashes, by subtle.ConstantTimeCompare:
+// the time that it takes says nothing of either.
 func (r *Registry) Authenticate(text, addr string) (muster.Principal, error) {
 	if strings.HasPrefix(text, "muster-join_") {
 		return r.authenticateToken(text, addr)
 	}
-	presented, err := auth.ParseKey(text)
+	k, secret, err := r.keyOf(text)
 	if err != nil {
 		return muster.Principal{}, err
+	}
+	r.used.stamp(k.ID, r.opts.Now())
+	return principalOf(k, secret, addr), nil
+}
+
+// keyOf returns the good key of a text, and which of its secrets that has.
+func (r *Registry) keyOf(text string) (*muster.AccessKey, int64, error) {
+	presented, err := auth.ParseKey(text)
+	if err != nil {
+		return nil, 0, err
 	}
 	k, now := r.View().Key(muster.KeyID(presented.ID)), r.opts.Now()
 	hash := ""
@@ -36,16 +49,21 @@ func (r *Registry) Authenticate(text, addr string) (muster.Principal, error) {
 	case k != nil && k.FormerUntil != nil && now.Before(*k.FormerUntil) && auth.Equal(k.FormerHash, presented.Secret):
 		secret = k.Secret - 1
 	default:
-		return muster.Principal{}, muster.Errorf(muster.Unauthenticated, "the server does not know this key: it is another cluster's, or its secret was replaced; sign in with one of this cluster's")
+		return nil, 0, muster.Errorf(muster.Unauthenticated, "the server does not know this key: it is another cluster's, or its secret was replaced; sign in with one of this cluster's")
 	}
 	switch k.StatusAt(now) {
 	case muster.KeyRevoked:
-		return muster.Principal{}, muster.Errorf(muster.Unauthenticated, "the key %s (%s) was revoked: ask an ADMIN for a new one", k.ID, k.Name)
+		return nil, 0, muster.Errorf(muster.Unauthenticated, "the key %s (%s) was revoked: ask an ADMIN for a new one", k.ID, k.Name)
 	case muster.KeyExpired:
-		return muster.Principal{}, muster.Errorf(muster.Unauthenticated, "the key %s (%s) has expired: ask an ADMIN for a new one", k.ID, k.Name)
+		return nil, 0, muster.Errorf(muster.Unauthenticated, "the key %s (%s) has expired: ask an ADMIN for a new one", k.ID, k.Name)
 	}
-	r.used.stamp(k.ID, now)
-	return principalOf(k, secret, addr), nil
+	return k, secret, nil
+}
+
+// Opens reports whether a text is that of a good key. It does not count as a use.
+func (r *Registry) Opens(text string) bool {
+	_, _, err := r.keyOf(text)
+	return err == nil
 }
 
 func principalOf(k *muster.AccessKey, secret int64, addr string) muster.Principal {
@@ -63,10 +81,15 @@ func principalOf(k *muster.AccessKey, secret int64, addr string) muster.Principa
 func (r *Registry) Admitted(p muster.Principal) bool { return r.admitted(r.View(), p) }
 
 func (r *Registry) admitted(v View, p muster.Principal) bool {
-	if p.Key == "" {
-		return true
+	now := r.opts.Now()
+	if p.Token != "" {
+		t := v.Token(p.Token)
+		return t != nil && now.Before(t.ExpiresAt)
 	}
-	k, now := v.Key(p.Key), r.opts.Now()
+	if p.Key == "" {
+		return true // the server itself, or where no key is asked for
+	}
+	k := v.Key(p.Key)
 	if k == nil || k.StatusAt(now) != muster.KeyActive {
 		return false
 	}
@@ -89,7 +112,7 @@ func (r *Registry) authenticateToken(text, addr string) (muster.Principal, error
 	if !r.opts.Now().Before(t.ExpiresAt) {
 		return muster.Principal{}, muster.Errorf(muster.Unauthenticated, "the join token %s expired at %s: make one with muster token create", t.ID, t.ExpiresAt.Format(time.RFC3339))
 	}
-	return muster.Principal{Token: t.ID, Name: "token " + string(t.ID), Role: muster.JoiningNode, Addr: addr}, nil
+	return muster.Principal{Token: t.ID, Name: "token " + string(t.ID), Role: muster.JoiningNode, Addr: addr, Expires: t.ExpiresAt}, nil
 }
 
 // uses is when each key was last used, to the hour. It is not part of the state.

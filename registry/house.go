@@ -30,7 +30,7 @@ func (r *Registry) keepHouse(ctx context.Context) error {
 func (r *Registry) expire(ctx context.Context) {
 	v, now := r.View(), r.opts.Now()
 	due := len(r.overdue(v, now)) + len(r.outlived(v, now)) + len(r.buried(v, now)) + len(v.drainSteps(now)) +
-		len(r.endedKeys(v, now)) + len(r.endedTokens(v, now))
+		len(r.endedKeys(v, now)) + len(r.endedTokens(v, now)) + len(r.endedOverlaps(v, now))
 	if due == 0 {
 		return
 	}
@@ -52,6 +52,11 @@ func (r *Registry) expire(ctx context.Context) {
 		}
 		for _, k := range r.endedKeys(v, now) {
 			w.ForgetKey(k, "ended a while ago")
+		}
+		for _, k := range r.endedOverlaps(v, now) {
+			next := k.Clone()
+			next.FormerHash, next.FormerUntil = "", nil
+			w.Key(next, "the secret that it had before has ended")
 		}
 		for _, t := range r.endedTokens(v, now) {
 			w.ForgetToken(t, "ended a while ago")
@@ -100,6 +105,18 @@ func (r *Registry) endedKeys(v View, now time.Time) (due []*muster.AccessKey) {
 			at = k.ExpiresAt
 		}
 		if at != nil && now.Sub(*at) >= r.opts.KeepAudit {
+			due = append(due, k)
+		}
+	}
+	return due
+}
+
+// endedOverlaps returns the keys whose former secret was good for a while, which has
+// passed. That is a change, so that the streams end which it had opened before it was
+// replaced.
+func (r *Registry) endedOverlaps(v View, now time.Time) (due []*muster.AccessKey) {
+	for k := range v.Keys() {
+		if k.FormerUntil != nil && !now.Before(*k.FormerUntil) && k.StatusAt(now) == muster.KeyActive {
 			due = append(due, k)
 		}
 	}

@@ -2,6 +2,7 @@ package registry
 
 import (
 	"context"
+	"slices"
 
 	"github.com/muster-cloud/muster"
 )
@@ -122,7 +123,8 @@ func (r *Registry) RemoveNode(ctx context.Context, id string) (*muster.Node, int
 // is free, its keys are revoked, its instances are terminated. A machine with a copy of
 // its state can then register as itself again, one that was reinstalled joins anew. id is
 // its uid, or its id when no other node that is not forgotten has that. CONFLICT: it still
-// beats.
+// beats. Of a machine that joined and never registered, or was gone for long, there are
+// only the keys: the node is nil then.
 func (r *Registry) ForgetNode(ctx context.Context, id string) (*muster.Node, int64, error) {
 	if err := muster.CheckID("id", id); err != nil {
 		return nil, 0, err
@@ -130,11 +132,15 @@ func (r *Registry) ForgetNode(ctx context.Context, id string) (*muster.Node, int
 	var out *muster.Node
 	revision, err := r.mutate(ctx, func(v View, w *Writes) error {
 		v.sight = sightOf(ctx)
+		reason := "forgotten by " + muster.PrincipalOf(ctx).Name
 		n, err := v.forgettable(id)
+		if muster.CodeOf(err) == muster.NotFound && r.forgetAwaited(v, w, id, reason) {
+			out = nil
+			return nil
+		}
 		if err != nil {
 			return err
 		}
-		reason := "forgotten by " + muster.PrincipalOf(ctx).Name
 		out = n.Clone()
 		out.Status, out.StatusReason, out.Forgotten = muster.Pruned, reason, true
 		w.Node(out, reason)
@@ -156,6 +162,19 @@ func (r *Registry) ForgetNode(ctx context.Context, id string) (*muster.Node, int
 		return nil, 0, err
 	}
 	return out, revision, nil
+}
+
+// forgetAwaited revokes the keys of nodes that are not in the registry, and reports
+// whether there were any.
+func (r *Registry) forgetAwaited(v View, w *Writes, id, reason string) bool {
+	any := false
+	for k := range r.awaited(v, id) {
+		if v.sight.all() || slices.ContainsFunc(k.Scope.Nodes, func(n string) bool { return v.sight.scope.HasNode(muster.NodeID(n)) }) {
+			r.revoke(w, k, reason)
+			any = true
+		}
+	}
+	return any
 }
 
 // forgettable returns the node to forget.

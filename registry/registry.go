@@ -331,19 +331,31 @@ func (r *Registry) Run(ctx context.Context) error {
 	err := group.Wait()
 	flush, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
+	r.flushLastRefusals(flush)
 	return errors.Join(err, r.flushLastSeen(flush), r.flushLastUsed(flush))
 }
 
 // mutate runs a mutation as the context's principal and returns its revision.
 func (r *Registry) mutate(ctx context.Context, m Mutation) (int64, error) {
 	p := muster.PrincipalOf(ctx)
-	return r.commits.submit(ctx, p.Actor(), r.audited(p, m))
+	return r.commits.submit(ctx, p.Actor(), r.admitting(p, r.audited(p, m)))
+}
+
+// admitting runs m unless the caller's key has ended meanwhile: nothing that a key did
+// comes after its revocation.
+func (r *Registry) admitting(p muster.Principal, m Mutation) Mutation {
+	return func(v View, w *Writes) error {
+		if !r.admitted(v, p) {
+			return muster.Errorf(muster.Unauthenticated, "%s was revoked or has expired while this was under way: nothing happened", p.Name)
+		}
+		return m(v, w)
+	}
 }
 
 // observed runs a mutation that tells what a node's agent observed.
 func (r *Registry) observed(ctx context.Context, node muster.NodeID, m Mutation) (int64, error) {
 	p := muster.PrincipalOf(ctx)
-	return r.commits.submit(ctx, muster.Actor{Name: "node " + string(node), Key: p.Key, Addr: p.Addr}, m)
+	return r.commits.submit(ctx, muster.Actor{Name: "node " + string(node), Key: p.Key, Addr: p.Addr}, r.admitting(p, m))
 }
 
 // itself is the registry as an actor.

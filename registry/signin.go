@@ -40,21 +40,46 @@ func (r *Registry) CreateSignIn(ctx context.Context, ttl time.Duration) (code st
 	}
 	secret, now := auth.NewSecret(), r.opts.Now()
 	expires = stamp(now).Add(ttl)
-	r.signIns.mu.Lock()
-	defer r.signIns.mu.Unlock()
-	for hash, s := range r.signIns.waiting {
+	hash := auth.Hash(secret)
+	if err := r.signIns.add(hash, signIn{muster.PrincipalOf(ctx), expires}, now); err != nil {
+		return "", expires, err
+	}
+	// It changes nothing, and is for the audit all the same.
+	if _, err := r.mutate(ctx, func(View, *Writes) error { return nil }); err != nil {
+		r.signIns.take(hash)
+		return "", expires, err
+	}
+	return auth.Key{ID: "sign-in", Secret: secret}.Text(), expires, nil
+}
+
+// add lets a code wait, and drops those that have ended.
+func (c *signIns) add(hash string, s signIn, now time.Time) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for hash, s := range c.waiting {
 		if !now.Before(s.expires) {
-			delete(r.signIns.waiting, hash)
+			delete(c.waiting, hash)
 		}
 	}
-	if len(r.signIns.waiting) >= maxSignIns {
-		return "", expires, muster.Errorf(muster.Limit, "%d sign-in codes wait to be used, which is the limit: use one, or wait until some have ended", maxSignIns)
+	if len(c.waiting) >= maxSignIns {
+		e := muster.Errorf(muster.Limit, "%d sign-in codes wait to be used, which is the limit: use one, or wait until some have ended", maxSignIns)
+		e.Details = map[string]any{"limit": "signIns"}
+		return e
 	}
-	if r.signIns.waiting == nil {
-		r.signIns.waiting = map[string]signIn{}
+	if c.waiting == nil {
+		c.waiting = map[string]signIn{}
 	}
-	r.signIns.waiting[auth.Hash(secret)] = signIn{muster.PrincipalOf(ctx), expires}
-	return auth.Key{ID: "sign-in", Secret: secret}.Text(), expires, nil
+	c.waiting[hash] = s
+	return nil
+}
+
+// take takes a code out: it is good once.
+func (c *signIns) take(hash string) (signIn, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s, ok := c.waiting[hash]
+	delete(c.waiting, hash)
+	return s, ok
 }
 
 // RedeemSignIn exchanges a code for the text of an access key that is good for 12
@@ -65,11 +90,7 @@ func (r *Registry) RedeemSignIn(ctx context.Context, code, addr string) (string,
 	if err != nil {
 		return "", ended
 	}
-	hash := auth.Hash(presented.Secret)
-	r.signIns.mu.Lock()
-	s, ok := r.signIns.waiting[hash]
-	delete(r.signIns.waiting, hash)
-	r.signIns.mu.Unlock()
+	s, ok := r.signIns.take(auth.Hash(presented.Secret))
 	if !ok || !r.opts.Now().Before(s.expires) {
 		return "", ended
 	}
@@ -108,11 +129,8 @@ func sessionParent(v View, by muster.Principal) muster.KeyID {
 // that others may hold too.
 func (r *Registry) SignOut(ctx context.Context) error {
 	_, _, err := r.changeKey(ctx, muster.PrincipalOf(ctx).Key, func(_ View, w *Writes, k *muster.AccessKey) (*muster.AccessKey, error) {
-		switch {
-		case k.Parent == "":
+		if k.Parent == "" {
 			return nil, muster.Errorf(muster.Conflict, "the key %s (%s) is no session of a browser, and stays good: forget it, or have an ADMIN revoke it", k.ID, k.Name)
-		case k.RevokedAt != nil:
-			return k, nil
 		}
 		return r.revoke(w, k, "signed out"), nil
 	})

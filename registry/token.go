@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/x509"
 	"encoding/pem"
+	"iter"
 	"slices"
 	"strings"
 	"time"
@@ -103,8 +104,9 @@ func (r *Registry) JoinNode(ctx context.Context, in muster.JoinNodeInput) (*must
 		if t == nil {
 			return muster.Errorf(muster.Unauthenticated, "the join token was revoked: make one with muster token create")
 		}
-		if issued = r.reissued(v, w, t, machine, secret); issued != nil {
-			return nil
+		var err error
+		if issued, err = r.reissued(v, w, t, newcomer{in.NodeID, machine, secret}); issued != nil || err != nil {
+			return err
 		}
 		if t.Left() == 0 {
 			return muster.Errorf(muster.Forbidden, "the join token %s has been used by %s: make another one with muster token create", t.ID, usersOf(t))
@@ -133,15 +135,28 @@ func (r *Registry) JoinNode(ctx context.Context, in muster.JoinNodeInput) (*must
 	return out, nil
 }
 
+// newcomer is a machine that joins, and the secret that it is to get.
+type newcomer struct {
+	id      muster.NodeID
+	machine string
+	secret  auth.Secret
+}
+
 // reissued gives the key that a machine got by the token, and whose text it may not
-// know, a new secret; nil when it got none that is still good.
-func (r *Registry) reissued(v View, w *Writes, t *muster.JoinToken, machine string, secret auth.Secret) *muster.AccessKey {
+// know, a new secret; nil when it got none that is still good. CONFLICT: it joined by
+// another name.
+func (r *Registry) reissued(v View, w *Writes, t *muster.JoinToken, who newcomer) (*muster.AccessKey, error) {
 	for _, use := range t.Used {
-		if k := v.Key(use.Key); use.Machine == machine && k != nil && r.KeyStatus(k) == muster.KeyActive {
-			return r.rotate(w, k, secret, 0)
+		k := v.Key(use.Key)
+		if use.Machine != who.machine || k == nil || r.KeyStatus(k) != muster.KeyActive {
+			continue
 		}
+		if use.NodeID != who.id {
+			return nil, muster.Errorf(muster.Conflict, "this machine has joined as node %s: start its agent with --id %s, or run muster node forget %s first", use.NodeID, use.NodeID, use.NodeID)
+		}
+		return r.rotate(w, k, who.secret, 0), nil
 	}
-	return nil
+	return nil, nil
 }
 
 func usersOf(t *muster.JoinToken) string {
@@ -154,14 +169,25 @@ func usersOf(t *muster.JoinToken) string {
 
 // nameIsFree refuses a name that a node has or that is kept for one.
 func (r *Registry) nameIsFree(v View, id muster.NodeID) error {
+	const choice = "if this is that machine, reinstalled, run muster node forget %s first; if not, give this one another --id"
 	for n := range rows[*muster.Node](v, tableNode, byName, id) {
-		if n.Forgotten {
-			continue
+		if !n.Forgotten {
+			return muster.Errorf(muster.AlreadyExists, "the name %s is that of the node at %s, last seen %s: "+choice, id, n.Addr, r.LastSeen(n).Format(time.RFC3339), id)
 		}
-		return muster.Errorf(muster.AlreadyExists, "the name %s is that of the node at %s, last seen %s: if this is that machine, reinstalled, run muster node forget %s first; if not, give this one another --id",
-			id, n.Addr, r.LastSeen(n).Format(time.RFC3339), id)
+	}
+	for k := range r.awaited(v, string(id)) {
+		return muster.Errorf(muster.AlreadyExists, "the name %s is that of a machine that joined at %s and is not in the registry: "+choice, id, k.CreatedAt.Format(time.RFC3339), id)
 	}
 	return nil
+}
+
+// awaited walks the good keys of nodes of that id or uid that have joined and are not in
+// the registry, or no longer.
+func (r *Registry) awaited(v View, id string) iter.Seq[*muster.AccessKey] {
+	return where(v.Keys(), func(k *muster.AccessKey) bool {
+		return k.NodeUID != "" && (string(k.NodeUID) == id || slices.Contains(k.Scope.Nodes, id)) &&
+			r.KeyStatus(k) == muster.KeyActive && v.NodeByUID(k.NodeUID) == nil
+	})
 }
 
 // machineOf tells machines apart by their public key, as a hash of it. INVALID, field
@@ -195,6 +221,9 @@ func (r *Registry) RenewCertificate(ctx context.Context, csr string) (*muster.Ce
 		return nil, muster.Errorf(muster.Forbidden, "the key %s is not a node's own: only a node that joined has a certificate", p.Name)
 	case r.Certificates == nil:
 		return nil, muster.Errorf(muster.Conflict, "this server has no TLS, and so no certificates")
+	}
+	if n := r.View().NodeByUID(p.NodeUID); n != nil && n.Status == muster.Removed {
+		return nil, muster.Errorf(muster.Forbidden, "node %s was removed by an operator: it gets no certificate", n.ID)
 	}
 	if _, err := machineOf(csr); err != nil {
 		return nil, err

@@ -17,18 +17,23 @@ const adminKeyName = "admin"
 func AdminKeyFile(dataDir string) string { return filepath.Join(dataDir, "admin.key") }
 
 // ensureAdminKey makes the ADMIN key of the first start and its file, or makes sure
-// that nobody else can read the file. A file that was deleted is not made again, unless
-// its key was never used: then it was lost on the way to the disk.
+// that nobody else can read the file. A file that was deleted, or whose key this registry
+// does not know (its database is new), is made again only when nobody else could come in:
+// there is no good ADMIN key, or its own was never used, and so was lost on the way here.
 func (s *Server) ensureAdminKey(ctx context.Context) error {
 	path := AdminKeyFile(s.options.DataDir)
-	_, err := keyfile.Read(path)
+	old, err := keyfile.Read(path)
+	there := err == nil
 	switch {
-	case err == nil:
+	case there && s.registry.Opens(string(old)):
 		return nil
-	case !errors.Is(err, fs.ErrNotExist):
+	case !there && !errors.Is(err, fs.ErrNotExist):
 		return err
 	}
 	text, err := s.registry.EnsureAdminKey(ctx, adminKeyName)
+	if err == nil && text == "" && there {
+		s.log.Warn("the access key in the file opens nothing here, and others do: delete the file, or put one of them into it", "file", path)
+	}
 	if err != nil || text == "" {
 		return err
 	}

@@ -182,6 +182,18 @@ func anyOf(p muster.Principal) muster.Principal {
 	return muster.Principal{Name: "shared", Role: p.Role, Scope: p.Scope, NodeUID: p.NodeUID}
 }
 
+type callerKey struct{}
+
+// Caller is whose call it is that a field is executed for at first: of a subscription that
+// is shared, who began it, while muster.PrincipalOf is no one in particular. It is for
+// saying who was refused, and for nothing else.
+func Caller(ctx context.Context) muster.Principal {
+	if p, ok := ctx.Value(callerKey{}).(muster.Principal); ok {
+		return p
+	}
+	return muster.PrincipalOf(ctx)
+}
+
 // personal takes out of an operation where this one subscriber begins.
 func (h *Handler) personal(operation *graphql.OperationContext) (watch.Request, error) {
 	p := h.guard.planOf(operation)
@@ -221,6 +233,7 @@ func (g *group) start(from context.Context, operation *graphql.OperationContext)
 	ctx, cancel := context.WithCancel(context.Background())
 	g.setCancel(cancel)
 	g.stream = watch.NewStream()
+	ctx = context.WithValue(ctx, callerKey{}, muster.PrincipalOf(from))
 	ctx = muster.WithPrincipal(ctx, anyOf(muster.PrincipalOf(from)))
 	ctx = watch.WithStream(graphql.StartOperationTrace(ctx), g.stream)
 	respond, ctx := g.h.exec.DispatchOperation(ctx, operation)

@@ -153,7 +153,7 @@ func (c *conn) initialise(ctx context.Context, payload json.RawMessage) bool {
 		return false
 	}
 	if !c.h.options.Admitted(principal) { // its key may have ended before Expel could see the connection
-		c.close(closeForbidden, "The access key was revoked")
+		c.close(closeForbidden, "The access key was revoked, or has a new secret")
 		return false
 	}
 	if !principal.Expires.IsZero() {

@@ -132,7 +132,7 @@ func (h *Handler) register(c *conn, p muster.Principal) bool {
 }
 
 // Expel closes the connections of those that are no longer admitted, with 4403: their
-// key was revoked, or has a new secret.
+// key was revoked or has expired, or has a new secret.
 func (h *Handler) Expel() {
 	h.mu.Lock()
 	var out []*conn
@@ -143,7 +143,7 @@ func (h *Handler) Expel() {
 	}
 	h.mu.Unlock()
 	for _, c := range out {
-		go c.close(closeForbidden, "The access key was revoked")
+		go c.close(closeForbidden, "The access key was revoked, or has a new secret")
 	}
 }
 

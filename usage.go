@@ -32,6 +32,6 @@ type MachineUsageInput struct {
 	MemoryMB     int     `json:"memoryMb"`
 	MemoryPeakMB *int    `json:"memoryPeakMb,omitempty"`
 	DiskMB       *int    `json:"diskMb,omitempty"`
-	// DiskAge is how long ago that was measured.
-	DiskAge *time.Duration `json:"diskAge,omitempty"`
+	// DiskAt is when that was measured, by the node's clock.
+	DiskAt *time.Time `json:"diskAt,omitempty"`
 }

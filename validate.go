@@ -171,6 +171,7 @@ func (in *LaunchInstanceInput) Validate() error {
 		CheckMap("labels", in.Labels),
 		CheckMap("nodeSelector", in.NodeSelector),
 		CheckVolumeMounts("volumes", in.Volumes),
+		CheckDiskLimit("diskLimitMb", in.DiskLimitMB),
 		CheckText("requestId", in.RequestID, MaxRequestIDBytes),
 	)
 }
@@ -249,6 +250,7 @@ func checkReports(reports []InstanceReportInput) error {
 			CheckText("instances.baseImage", m.BaseImage, MaxNameBytes),
 			checkDigestIfAny("instances.imageDigest", m.ImageDigest),
 			CheckVolumeMounts("instances.volumes", m.Volumes),
+			CheckDiskLimit("instances.diskLimitMb", m.DiskLimitMB),
 		)
 		if err != nil {
 			return err

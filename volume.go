@@ -15,6 +15,20 @@ const (
 	MaxPathBytes    = 1024
 )
 
+// The limits of disk limits, in MiB: a file system has to fit in, and the largest one.
+const (
+	MinDiskLimitMB = 32
+	MaxDiskLimitMB = 16 << 20
+)
+
+// CheckDiskLimit refuses what cannot be a limit of a disk, in MiB; 0 is none.
+func CheckDiskLimit(field string, mb int) error {
+	if mb != 0 && (mb < MinDiskLimitMB || mb > MaxDiskLimitMB) {
+		return InvalidField(field, "%d is not between %d and %d MiB; leave it out for no limit", mb, MinDiskLimitMB, MaxDiskLimitMB)
+	}
+	return nil
+}
+
 // VolumeMount is a directory of its node's that an instance sees: a volume, by
 // Name, or what the node has at HostPath.
 type VolumeMount struct {

@@ -79,6 +79,7 @@ type state struct {
 	preparing  bool                         // an earlier agent's launch goes on
 	looking    bool                         // and somebody looks again soon
 	removing   bool                         // volumes are being removed
+	disks      map[string]diskFigure        // of machines that run
 	accepted   *muster.ReportInstancesInput // what the registry was told last; nil: not known
 	sequence   int64
 	taken      int64              // the sequence of what was accepted; 0: of a registration
@@ -173,6 +174,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	group.Go(func() error { return a.watch(ctx) })
 	group.Go(func() error { return a.attend(ctx) })
 	group.Go(func() error { return a.measure(ctx) })
+	group.Go(func() error { return a.measureDisks(ctx) })
 	group.Go(func() error { return a.route(ctx) })
 	group.Go(func() error { return a.reconcile(ctx) })
 	return group.Wait()

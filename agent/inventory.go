@@ -87,7 +87,7 @@ func (v *view) report(p *place, m driver.Status, doing step) muster.InstanceRepo
 	r := muster.InstanceReportInput{
 		Machine: s.Machine, Epoch: s.Epoch, ID: muster.InstanceID(s.Instance), Generation: s.Generation,
 		Addr: bare(s.Addr), CPULimit: s.CPUPercent, MemLimitMB: s.MemoryMB, BaseImage: s.Image, ImageDigest: s.ImageDigest,
-		Volumes: s.Volumes,
+		Volumes: s.Volumes, DiskLimitMB: s.DiskLimitMB,
 	}
 	mine := p.wanted != nil && p.wanted.Machine == s.Machine
 	if mine {

@@ -245,7 +245,7 @@ func (a *Agent) do(ctx, working context.Context, s step) error {
 		defer cancel()
 		spec, err := specOf(s)
 		if err == nil {
-			err = a.checkVolumes(s.wanted)
+			err = a.checkAbilities(s.wanted)
 		}
 		if err == nil {
 			_, err = a.o.Driver.Launch(launchCtx, spec)
@@ -289,7 +289,7 @@ func specOf(s step) (driver.Spec, error) {
 	spec := driver.Spec{
 		Machine: w.Machine, Disk: diskOf(w.Machine), Instance: string(w.ID), Generation: w.Generation, Epoch: s.epoch,
 		Hostname: w.Name, Image: w.BaseImage, ImageDigest: w.ImageDigest, Command: w.Command, Env: w.Env, CPUPercent: w.CPULimit, MemoryMB: w.MemLimitMB,
-		Volumes: w.Volumes,
+		Volumes: w.Volumes, DiskLimitMB: w.DiskLimitMB,
 	}
 	if spec.Hostname == "" {
 		spec.Hostname = string(w.ID)

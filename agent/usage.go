@@ -29,6 +29,7 @@ func (a *Agent) measure(ctx context.Context) error {
 			a.o.Logger.Warn("what is used cannot be measured", "node", a.o.ID, "err", err)
 		}
 		a.mu.Lock()
+		a.addDisksLocked(usage)
 		a.state.usage = usage
 		a.mu.Unlock()
 		if !sleep(ctx, max(a.interval()/2, time.Second), nil) {

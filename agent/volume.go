@@ -36,10 +36,19 @@ func (a *Agent) hostPaths() []string {
 	return nil
 }
 
-// checkVolumes refuses to launch without the volumes that are asked for.
-func (a *Agent) checkVolumes(w *muster.Assignment) error {
+// diskLimits reports whether disks can be limited.
+func (a *Agent) diskLimits(ctx context.Context) bool {
+	host, ok := a.o.Driver.(driver.Disks)
+	return ok && host.DiskLimits(ctx) == nil
+}
+
+// checkAbilities refuses to launch without what is asked for.
+func (a *Agent) checkAbilities(w *muster.Assignment) error {
 	if _, ok := a.o.Driver.(driver.Volumes); !ok && len(w.Volumes) > 0 {
 		return errors.New("this node's agent has no volumes: launch the instance on another node")
+	}
+	if _, ok := a.o.Driver.(driver.Disks); !ok && w.DiskLimitMB > 0 {
+		return errors.New("this node's agent cannot limit disks: launch the instance on another node, or without a limit")
 	}
 	return nil
 }

@@ -180,7 +180,7 @@ func (a *app) printInstance(w io.Writer, i *client.Instance) {
 		"type", fmt.Sprintf("%s (%d%% of a core, %d MiB)", i.Type, i.CPULimit, i.MemLimitMB),
 		"image", imageText(i.BaseImage, i.ImageDigest), "command", words(i.Command), "environment", strings.Join(i.EnvNames, ", "),
 		"labels", pairs(i.Labels), "node selector", pairs(i.NodeSelector),
-		"volumes", mountTexts(i.Volumes),
+		"volumes", mountTexts(i.Volumes), "disk limit", diskLimit(i.DiskLimitMB),
 		"machine", i.Machine, "generation", strconv.FormatInt(i.Generation, 10), "pid", number(i.PID),
 		"exit code", number(i.ExitCode), "created", i.CreatedAt.Format(time.RFC3339), "started", moment(i.StartedAt),
 		"ended", moment(i.EndedAt), "waits until", moment(i.QueueDeadline), "revision", strconv.FormatInt(i.Revision, 10),

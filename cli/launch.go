@@ -21,6 +21,7 @@ type launchFlags struct {
 	env                                []string
 	volumes                            []string
 	labels, selector                   map[string]string
+	disk                               int
 	queue                              bool
 	queueTimeout                       time.Duration
 	wait                               waitFlags
@@ -59,6 +60,7 @@ func (a *app) launchCommand() *cobra.Command {
 	f.StringToStringVar(&l.labels, "label", nil, "a label `KEY=VALUE` of its own; may be repeated")
 	f.StringToStringVar(&l.selector, "selector", nil, "a label `KEY=VALUE` that its node must have; may be repeated")
 	f.StringArrayVar(&l.volumes, "volume", nil, "what it sees of its node: a volume `NAME:/PATH`, or /HOST/PATH:/PATH; :ro behind it for read-only; may be repeated")
+	f.IntVar(&l.disk, "disk", 0, "`MIB` that it may write to its own disk; 0: no limit")
 	f.StringVar(&l.node, "node", "", "only on this `NODE`, by id or uid")
 	f.BoolVar(&l.queue, "queue", false, "wait for room instead of failing when there is none")
 	f.DurationVar(&l.queueTimeout, "queue-timeout", 0, "with --queue: how long at most")
@@ -83,7 +85,7 @@ func (l *launchFlags) input(command []string) (muster.LaunchInstanceInput, error
 	}
 	input := muster.LaunchInstanceInput{
 		Type: muster.InstanceType(strings.ToUpper(l.size)), Name: l.name, Image: l.image,
-		Command: command, Env: env, Labels: l.labels, NodeSelector: l.selector, Volumes: volumes,
+		Command: command, Env: env, Labels: l.labels, NodeSelector: l.selector, Volumes: volumes, DiskLimitMB: l.disk,
 		NodeID: given(l.node), Queue: l.queue, RequestID: l.requestID,
 	}
 	if l.queueTimeout != 0 {

@@ -18,7 +18,8 @@ import (
 
 const topLong = `What is used, the most CPU first. On a terminal it is shown again and again until
 Ctrl-C, elsewhere once. CPU is in per cent of one core over the last few seconds; agents
-tell it with their beats.`
+tell it with their beats. What an instance's own disk takes, its volumes apart, is measured
+every few minutes, a large disk less often.`
 
 // topFlags are what both kinds of `top` can be told.
 type topFlags struct {
@@ -118,14 +119,16 @@ func (a *app) top(ctx context.Context, flags topFlags, look look) error {
 
 func (a *app) printInstanceUsages(w io.Writer, usages []*client.InstanceUsage) {
 	t := &table{paint: a.painter()}
-	t.add("ID", "NAME", "NODE", "CPU", "OF", "MEMORY", "PEAK", "OF")
+	t.add("ID", "NAME", "NODE", "CPU", "OF", "MEMORY", "PEAK", "OF", "DISK", "MEASURED", "OF")
 	for _, u := range usages {
 		node := ""
 		if u.Node != nil {
 			node = string(u.Node.ID)
 		}
 		cpu, memory, peak := used(u.Usage)
-		t.add(string(u.ID), u.Name, node, cpu, fmt.Sprintf("%d%%", u.CPULimit), memory, peak, fmt.Sprintf("%d MiB", u.MemLimitMB))
+		disk, measured := usedDisk(u.Usage)
+		t.add(string(u.ID), u.Name, node, cpu, fmt.Sprintf("%d%%", u.CPULimit), memory, peak, fmt.Sprintf("%d MiB", u.MemLimitMB),
+			disk, measured, diskLimit(u.DiskLimitMB))
 	}
 	t.print(w)
 }
@@ -142,6 +145,14 @@ func (a *app) printNodeUsages(w io.Writer, usages []*client.NodeUsage) {
 		)
 	}
 	t.print(w)
+}
+
+// usedDisk writes what the disk took when it was measured, and how long ago that was.
+func usedDisk(u *muster.Usage) (disk, measured string) {
+	if u == nil || u.DiskMB == nil || u.DiskAt == nil {
+		return "", ""
+	}
+	return fmt.Sprintf("%d MiB", *u.DiskMB), since(time.Now(), u.DiskAt)
 }
 
 // used writes what is used; empty what is not known.

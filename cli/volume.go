@@ -5,6 +5,7 @@ import (
 	"io"
 	"iter"
 	"path"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -140,6 +141,14 @@ func volumeTexts(volumes []client.VolumeState) string {
 		}
 	}
 	return strings.Join(names, ", ")
+}
+
+// diskLimit is how much an instance may write; empty: there is no limit.
+func diskLimit(mb int) string {
+	if mb == 0 {
+		return ""
+	}
+	return strconv.Itoa(mb) + " MiB"
 }
 
 // cleanHostPaths checks what --allow-host-path was given.

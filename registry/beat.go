@@ -119,7 +119,7 @@ func (r *Registry) Heartbeat(ctx context.Context, in muster.HeartbeatInput) (*mu
 		r.beats.setSkew(n.UID, in.SentAt.Sub(r.opts.Now()))
 	}
 	if in.Usage != nil {
-		r.beats.setUsage(n.UID, newUsage(in.Usage, time.Now()))
+		r.beats.setUsage(n.UID, newUsage(in.Usage, in.SentAt, time.Now()))
 	}
 	if n.Status == muster.Unhealthy {
 		r.wakeSweeper()

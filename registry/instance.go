@@ -140,7 +140,7 @@ func (r *Registry) newInstance(v View, in *muster.LaunchInstanceInput) *muster.I
 		Type: in.Type, CPULimit: info.CPULimit, MemLimitMB: info.MemLimitMB, BaseImage: in.Image,
 		Command: slices.Clone(in.Command), EnvNames: muster.EnvNamesOf(in.Env), Env: orEmpty(in.Env),
 		Labels: orEmpty(in.Labels), NodeSelector: orEmpty(in.NodeSelector),
-		Volumes: append([]muster.VolumeMount{}, in.Volumes...),
+		Volumes: append([]muster.VolumeMount{}, in.Volumes...), DiskLimitMB: in.DiskLimitMB,
 		Desired: muster.WantRunning, CreatedAt: now,
 	}
 	if i.Name == "" {

@@ -158,7 +158,7 @@ func (r *Registry) registered(v View, before *muster.Node, in *muster.RegisterNo
 	}
 	n.Labels = n.AgentLabels.Edited(n.LabelEdits)
 	n, _ = reportedVolumes(n, in.Volumes)
-	n.HostPaths = sorted(in.HostPaths)
+	n.HostPaths, n.DiskLimits = sorted(in.HostPaths), in.DiskLimits
 	n.Images, n.Version, n.BootID, n.Incarnation = sorted(in.Images), in.Version, in.BootID, in.Incarnation
 	n.Status, n.StatusReason, n.Forgotten = muster.Healthy, "", false
 	return n, reason, nil
@@ -182,7 +182,7 @@ func (v View) welcome(n *muster.Node) {
 func sameNode(a, b *muster.Node) bool {
 	return a.ID == b.ID && a.Hostname == b.Hostname && a.Addr == b.Addr && a.Port == b.Port && a.Secure == b.Secure && a.Role == b.Role &&
 		a.CPUCount == b.CPUCount && a.MemoryMB == b.MemoryMB && maps.Equal(a.AgentLabels, b.AgentLabels) &&
-		slices.Equal(a.Images, b.Images) && slices.Equal(a.Volumes, b.Volumes) && slices.Equal(a.HostPaths, b.HostPaths) && a.Version == b.Version && a.BootID == b.BootID &&
+		slices.Equal(a.Images, b.Images) && slices.Equal(a.Volumes, b.Volumes) && slices.Equal(a.HostPaths, b.HostPaths) && a.DiskLimits == b.DiskLimits && a.Version == b.Version && a.BootID == b.BootID &&
 		a.Incarnation == b.Incarnation && a.Status == b.Status && a.BirthHash == b.BirthHash
 }
 

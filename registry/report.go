@@ -118,7 +118,7 @@ func (r *Registry) foundOn(n *muster.Node, m *muster.InstanceReportInput, id mus
 	return &muster.Instance{
 		ID: id, Name: m.Machine, NodeUID: n.UID, Machine: m.Machine,
 		Type: typeOf(m), CPULimit: m.CPULimit, MemLimitMB: m.MemLimitMB, BaseImage: m.BaseImage, ImageDigest: m.ImageDigest,
-		Command: []string{}, EnvNames: []string{}, Labels: muster.Map{}, NodeSelector: muster.Map{}, Volumes: append([]muster.VolumeMount{}, m.Volumes...), Env: muster.Map{},
+		Command: []string{}, EnvNames: []string{}, Labels: muster.Map{}, NodeSelector: muster.Map{}, Volumes: append([]muster.VolumeMount{}, m.Volumes...), DiskLimitMB: m.DiskLimitMB, Env: muster.Map{},
 		Status: muster.Unknown, StatusReason: "found on node " + string(n.ID) + "; this registry did not launch it: adopt or terminate it",
 		Desired: muster.WantRunning, Generation: m.Generation, Addr: m.Addr, PID: m.PID,
 		Reserved: m.Status != muster.Stopped && m.Status != muster.Failed, CreatedAt: stamp(r.opts.Now()),

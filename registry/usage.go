@@ -15,9 +15,12 @@ type usage struct {
 }
 
 // newUsage takes what a beat told; what cannot be is left out rather than refused,
-// since a beat is worth more.
-func newUsage(in *muster.UsageInput, at time.Time) *usage {
-	told := stamp(at)
+// since a beat is worth more. sent is when it did by its own clock, if it said so.
+func newUsage(in *muster.UsageInput, sent *time.Time, at time.Time) *usage {
+	told, ahead := stamp(at), time.Duration(0)
+	if sent != nil {
+		ahead = at.Sub(*sent)
+	}
 	u := &usage{
 		at: at, machines: make(map[string]muster.Usage, min(len(in.Machines), muster.MaxMachineUsages)),
 		node: muster.Usage{CPUPercent: max(in.CPUPercent, 0), MemoryMB: max(in.MemoryMB, 0), At: told},
@@ -25,8 +28,11 @@ func newUsage(in *muster.UsageInput, at time.Time) *usage {
 	for _, m := range in.Machines[:min(len(in.Machines), muster.MaxMachineUsages)] {
 		if muster.CheckText("machine", m.Machine, muster.MaxNameBytes) == nil {
 			used := muster.Usage{CPUPercent: max(m.CPUPercent, 0), MemoryMB: max(m.MemoryMB, 0), MemoryPeakMB: m.MemoryPeakMB, At: told}
-			if m.DiskMB != nil && m.DiskAge != nil {
-				measured := told.Add(-max(*m.DiskAge, 0))
+			if m.DiskMB != nil && m.DiskAt != nil {
+				measured := stamp(m.DiskAt.Add(ahead))
+				if measured.After(told) {
+					measured = told
+				}
 				used.DiskMB, used.DiskAt = m.DiskMB, &measured
 			}
 			u.machines[m.Machine] = used

@@ -2,6 +2,7 @@ package registry_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/muster-cloud/muster"
 	"github.com/muster-cloud/muster/registry"
@@ -13,22 +14,25 @@ func TestUsage_IsToldByBeatsAndCommitsNothing(t *testing.T) {
 		t.Errorf("before it was told: %+v", u)
 	}
 	statements, head := w.store.Statements(), w.hub.Head()
-	peak := 20
+	peak, disk, measured := 20, 300, time.Now().Add(time.Hour-5*time.Minute)
 	beat := func(in *muster.UsageInput) {
 		t.Helper()
-		if _, err := w.Heartbeat(ctx, muster.HeartbeatInput{UID: n.UID, Incarnation: n.Incarnation, Usage: in}); err != nil {
+		sent := time.Now().Add(time.Hour) // its clock is wrong
+		if _, err := w.Heartbeat(ctx, muster.HeartbeatInput{UID: n.UID, Incarnation: n.Incarnation, SentAt: &sent, Usage: in}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	beat(&muster.UsageInput{CPUPercent: 150.5, MemoryMB: 900, Machines: []muster.MachineUsageInput{
-		{Machine: i.Machine, CPUPercent: 25, MemoryMB: 12, MemoryPeakMB: &peak}, {Machine: "x\x00y", CPUPercent: 1}, {Machine: "other", CPUPercent: -3},
+		{Machine: i.Machine, CPUPercent: 25, MemoryMB: 12, MemoryPeakMB: &peak, DiskMB: &disk, DiskAt: &measured}, {Machine: "x\x00y", CPUPercent: 1}, {Machine: "other", CPUPercent: -3},
 	}})
 	beat(nil) // nothing new
 	if u := w.NodeUsage(n); u == nil || u.CPUPercent != 150.5 || u.MemoryMB != 900 || u.MemoryPeakMB != nil || u.At.IsZero() {
 		t.Errorf("the node uses %+v", u)
 	}
-	if u := w.InstanceUsage(i); u == nil || u.CPUPercent != 25 || u.MemoryMB != 12 || *u.MemoryPeakMB != 20 {
+	if u := w.InstanceUsage(i); u == nil || u.CPUPercent != 25 || u.MemoryMB != 12 || *u.MemoryPeakMB != 20 || *u.DiskMB != 300 {
 		t.Errorf("the instance uses %+v", u)
+	} else if age := u.At.Sub(*u.DiskAt); age < 4*time.Minute || age > 6*time.Minute {
+		t.Errorf("its disk was measured %s before, want the five minutes by the node's clock", age)
 	}
 	beat(&muster.UsageInput{Machines: make([]muster.MachineUsageInput, 2*muster.MaxMachineUsages)})
 	if u := w.InstanceUsage(i); u != nil {

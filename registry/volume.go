@@ -174,7 +174,7 @@ func (v View) homes(i *muster.Instance) map[string][]*muster.Node {
 
 // mountsOf is what an instance needs of its node's directories.
 func mountsOf(i *muster.Instance) scheduler.Mounts {
-	var m scheduler.Mounts
+	m := scheduler.Mounts{DiskLimited: i.DiskLimitMB > 0}
 	for _, mount := range i.Volumes {
 		if mount.Name != "" {
 			m.Volumes = append(m.Volumes, mount.Name)

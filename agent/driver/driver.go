@@ -47,6 +47,8 @@ type Spec struct {
 	Gateway     string            `json:"gateway"`               // the node's address in that network
 	// Volumes are what it sees of its host's directories; only a driver with the ability Volumes takes any.
 	Volumes []muster.VolumeMount `json:"volumes,omitempty"`
+	// DiskLimitMB limits what is written to its disk, in MiB; 0: no limit. Only a driver with the ability Disks has one.
+	DiskLimitMB int `json:"diskLimitMb,omitempty"`
 }
 
 // Status is a machine as it is.

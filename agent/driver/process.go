@@ -146,9 +146,9 @@ type Window struct{ Rows, Columns uint16 }
 // Streams are where a command's input comes from and its output goes to. Nil: no
 // input; output that is dropped.
 type Streams struct {
-	Stdin  io.Reader // closed when the command ends if it is an io.Closer, which has to end a Read that waits
-	Stdout io.Writer // its error ends the command
-	Stderr io.Writer // likewise
+	Stdin  io.Reader     // closed when the command ends if it is an io.Closer, which has to end a Read that waits
+	Stdout io.Writer     // its error ends the command
+	Stderr io.Writer     // likewise
 	Resize <-chan Window // of the terminal, if there is one
 }
 

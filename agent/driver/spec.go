@@ -46,6 +46,9 @@ func (s *Spec) Validate() error {
 	if err := muster.CheckVolumeMounts("volumes", s.Volumes); err != nil {
 		return err
 	}
+	if err := muster.CheckDiskLimit("diskLimitMb", s.DiskLimitMB); err != nil {
+		return err
+	}
 	return s.validateText()
 }
 

@@ -70,16 +70,8 @@ func (d *Driver) Lacks(ctx context.Context) ([]Lack, error) {
 
 // checkOverlay looks for overlayfs in the kernel, loading its module if need be.
 func checkOverlay() error {
-	has := func() bool {
-		text, err := os.ReadFile("/proc/filesystems")
-		return err == nil && strings.Contains(string(text), "\toverlay\n")
-	}
-	if has() {
+	if hasFilesystem("overlay") {
 		return nil
 	}
-	err := exec.Command("modprobe", "overlay").Run()
-	if has() {
-		return nil
-	}
-	return errors.Join(errors.New("the kernel has no overlayfs: modprobe overlay"), err)
+	return errors.New("the kernel has no overlayfs: modprobe overlay")
 }

@@ -61,6 +61,11 @@ func (d *Driver) plan(ctx context.Context, spec driver.Spec, img image.Image) (r
 		StartTimeout: d.opts.StartTimeout,
 		HostBoot:     boot,
 	}
+	if spec.DiskLimitMB > 0 {
+		if err := d.DiskLimits(ctx); err != nil {
+			return record{}, err
+		}
+	}
 	if r.Binds, err = d.binds(spec); err != nil {
 		return record{}, err
 	}
@@ -93,13 +98,15 @@ func (d *Driver) put(m machine, r record, fresh bool) (*os.File, error) {
 	if err := os.RemoveAll(tmp.dir()); err != nil {
 		return nil, err
 	}
-	for _, dir := range []string{tmp.path("root"), filepath.Dir(m.lockPath()), r.Disk + "/upper", r.Disk + "/work"} {
+	for _, dir := range []string{tmp.path("root"), filepath.Dir(m.lockPath()), r.Disk} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return nil, err
 		}
 	}
-	if err := os.Chmod(r.Disk+"/upper", 0o755); err != nil { // it is the machine's /
-		return nil, err
+	if r.Spec.DiskLimitMB == 0 { // else the supervisor does, on the file system that it mounts
+		if err := r.makeLayers(); err != nil {
+			return nil, err
+		}
 	}
 	m.at(failpoint.LaunchDisk)
 	if err := tmp.write("machine.json", r); err != nil {

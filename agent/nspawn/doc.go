@@ -19,7 +19,7 @@
 // Elsewhere the agent makes the cgroups, below its own. The record of a machine says which, so that either finds the other's machines.
 // A unit whose supervisor is killed is ended by systemd; a machine that was launched directly goes on and gets a new one.
 //
-// NOT guaranteed: a bound on what a payload writes to its disk, name servers on a host that has only ones that machines cannot reach,
+// NOT guaranteed: a bound on what a payload writes to a volume, or to its disk without a limit; name servers on a host that has only ones that machines cannot reach,
 // and user namespaces: root inside is root outside, without the capabilities that systemd-nspawn drops.
 //
 // The environment of a payload is hidden, but for one that has a value with a line break: that one is on the command line of

@@ -85,7 +85,7 @@ func (m machine) letGo(r record) error {
 
 // release removes what a machine has outside of the state directory. It is complete and idempotent.
 func (m machine) release(r record) error {
-	unmounted := m.unmount()
+	unmounted := m.unmount(r)
 	m.at(failpoint.EndMount)
 	errs := []error{unmounted, r.removeGroup()}
 	m.at(failpoint.EndGroup)

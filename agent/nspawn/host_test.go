@@ -192,10 +192,23 @@ func traces(prefix string) []string {
 	}
 	names, _ := filepath.Glob("/run/netns/" + prefix + "*")
 	left = append(append(left, names...), groups(prefix)...)
+	left = append(left, loops(prefix)...)
 	links, _ := netlink.LinkList()
 	for _, link := range links {
 		if name := link.Attrs().Name; os.Getenv("MUSTER_TEST_NETNS") != "" && name != "lo" {
 			left = append(left, "interface "+name)
+		}
+	}
+	return left
+}
+
+// loops returns the loop devices that show files with the prefix.
+func loops(prefix string) []string {
+	var left []string
+	paths, _ := filepath.Glob("/sys/block/loop*/loop/backing_file")
+	for _, path := range paths {
+		if text, _ := os.ReadFile(path); strings.Contains(string(text), prefix) {
+			left = append(left, "loop device of "+strings.TrimSpace(string(text)))
 		}
 	}
 	return left

@@ -25,10 +25,10 @@ func (m machine) mount(r record) error {
 	if err := unix.Mount("muster", runtimeDir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0755,size=4m"); err != nil {
 		return fmt.Errorf("mount %s: %w", runtimeDir, err)
 	}
-	if err := r.stage(); err != nil {
+	if err := errors.Join(r.stage(), r.limit()); err != nil {
 		return err
 	}
-	options := fmt.Sprintf("lowerdir=%s,upperdir=%s/upper,workdir=%s/work", r.Root, r.Disk, r.Disk)
+	options := fmt.Sprintf("lowerdir=%s,upperdir=%s/upper,workdir=%s/work", r.Root, r.layers(), r.layers())
 	deadline := time.Now().Add(2 * time.Second)
 	for {
 		err := unix.Mount("muster", m.path("root"), "overlay", 0, options)
@@ -44,8 +44,13 @@ func (m machine) mount(r record) error {
 }
 
 // unmount lets go of the disk before the lock does, so that the next generation finds it free.
-func (m machine) unmount() error {
-	err := unix.Unmount(m.path("root"), unix.MNT_DETACH)
+func (m machine) unmount(r record) error {
+	return errors.Join(detach(m.path("root")), r.unlimit())
+}
+
+// detach unmounts what may be mounted somewhere.
+func detach(path string) error {
+	err := unix.Unmount(path, unix.MNT_DETACH)
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) { // it is not mounted
 		return nil
 	}

@@ -34,7 +34,7 @@ type Options struct {
 	Environ []string       // of the supervisors, beside PATH and LANG; default: none
 }
 
-// Driver runs machines with systemd-nspawn. It implements driver.Driver, driver.Images, driver.Logs, driver.Stats and driver.Volumes.
+// Driver runs machines with systemd-nspawn. It implements driver.Driver, driver.Images, driver.Logs, driver.Stats, driver.Volumes and driver.Disks.
 type Driver struct {
 	opts    Options
 	images  *image.Store

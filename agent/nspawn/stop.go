@@ -187,6 +187,7 @@ func (d *Driver) destroy(ctx context.Context, m machine) error {
 	if err := errors.Join(r.Group.Kill(), m.release(r)); err != nil {
 		return errors.Join(err, lock.Close())
 	}
+	r.awaitDetached(ctx)
 	m.at(failpoint.RemoveReleased)
 	if err := d.forgetServices(ctx, m.name); err != nil {
 		return errors.Join(err, lock.Close())

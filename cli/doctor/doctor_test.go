@@ -31,7 +31,7 @@ func TestExamine_FindsAWellMachineOK(t *testing.T) {
 			t.Errorf("%s is %s: %s", f.Check, f.Level, f.Text)
 		}
 	}
-	if len(findings) != 14 || doctor.Failed(findings) {
+	if len(findings) != 15 || doctor.Failed(findings) {
 		t.Errorf("there are %d findings: %v", len(findings), findings)
 	}
 }
@@ -98,6 +98,8 @@ func TestExamine_SaysWhatToDo(t *testing.T) {
 			f.Server = doctor.Server{Err: errors.New("cannot reach it; is it running?"), Local: true}
 		}, "server", doctor.Fail, "is it running?"},
 		{"another version", func(f *doctor.Facts) { f.Server.Version = "2" }, "server", doctor.Warn, "has version 2, this is 1"},
+		{"no loop devices", func(f *doctor.Facts) { f.DiskLimitErr = errors.New("no loop devices: modprobe loop") }, "disk limits", doctor.Warn, "modprobe loop"},
+		{"loop devices for root", func(f *doctor.Facts) { f.Root, f.DiskLimitErr = false, errors.New("denied") }, "disk limits", doctor.Warn, "as root"},
 		{"no clock", func(f *doctor.Facts) { f.Server.Clock = nil }, "clock", doctor.Warn, "not checked"},
 		{"fast clock", clock(time.Minute), "clock", doctor.Warn, "1m0s ahead of the server's"},
 		{"slow clock", clock(-time.Hour), "clock", doctor.Warn, "1h0m0s behind the server's"},

@@ -48,7 +48,7 @@ func Failed(findings []Finding) bool {
 func Examine(f Facts, version string) []Finding {
 	return []Finding{
 		f.root(), f.launcher(), f.cgroups(), f.overlay(), f.nspawn(), f.nftables(), f.images(),
-		f.stateDir(), f.disk(), f.port(), f.network(), f.names(), f.server(version), f.clock(),
+		f.stateDir(), f.disk(), f.diskLimits(), f.port(), f.network(), f.names(), f.server(version), f.clock(),
 	}
 }
 
@@ -171,6 +171,16 @@ func (f Facts) disk() Finding {
 		return Finding{"disk", Warn, fmt.Sprintf("%s, but only %d more files can be made; remove files there", free, d.FreeNodes)}
 	}
 	return Finding{"disk", OK, free}
+}
+
+func (f Facts) diskLimits() Finding {
+	switch {
+	case f.DiskLimitErr != nil && !f.Root:
+		return Finding{"disk limits", Warn, "not checked, it needs root; run muster doctor as root"}
+	case f.DiskLimitErr != nil: // only what asks for a limit is refused
+		return told("disk limits", Warn, f.DiskLimitErr)
+	}
+	return Finding{"disk limits", OK, "instances can be given a limit of their own disk"}
 }
 
 func (f Facts) port() Finding {

@@ -23,6 +23,8 @@ type Facts struct {
 	Images        []string // the images that are there
 	ImagesErr     error
 
+	DiskLimitErr error // why no instance's disk can be limited
+
 	StateDir Directory
 	Listen   Port
 	Network  Network

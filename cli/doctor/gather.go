@@ -53,6 +53,7 @@ func Gather(ctx context.Context, o Options) (Facts, error) {
 	f.lookAtCgroups()
 	f.lookForPrograms(ctx)
 	f.lookForImages(o.Machines.StateDir)
+	f.DiskLimitErr = machines.DiskLimits(ctx)
 	f.StateDir = lookAtDirectory(o.Machines.StateDir)
 	f.Listen = lookAtPort(ctx, o)
 	f.Names = lookForNames(machines, o.Machines.ResolvConf)

@@ -945,6 +945,8 @@ type Instance struct {
 	NodeSelector muster.Map `json:"nodeSelector"`
 	// The directories of its node's that it sees.
 	Volumes []muster.VolumeMount `json:"volumes"`
+	// The limit of its own disk, in MiB; 0: none but the node's.
+	DiskLimitMB int `json:"diskLimitMb"`
 	// What was observed.
 	Status muster.InstanceStatus `json:"status"`
 	// Why it is in this status.
@@ -1017,6 +1019,9 @@ func (v *Instance) GetNodeSelector() muster.Map { return v.NodeSelector }
 
 // GetVolumes returns Instance.Volumes, and is useful for accessing the field via an interface.
 func (v *Instance) GetVolumes() []muster.VolumeMount { return v.Volumes }
+
+// GetDiskLimitMB returns Instance.DiskLimitMB, and is useful for accessing the field via an interface.
+func (v *Instance) GetDiskLimitMB() int { return v.DiskLimitMB }
 
 // GetStatus returns Instance.Status, and is useful for accessing the field via an interface.
 func (v *Instance) GetStatus() muster.InstanceStatus { return v.Status }
@@ -1184,6 +1189,8 @@ type InstanceUsage struct {
 	CPULimit int `json:"cpuLimit"`
 	// The memory limit in MiB.
 	MemLimitMB int `json:"memLimitMb"`
+	// The limit of its own disk, in MiB; 0: none but the node's.
+	DiskLimitMB int `json:"diskLimitMb"`
 	// What it uses; null: it does not run, or its node has not told lately.
 	Usage *muster.Usage `json:"usage"`
 }
@@ -1205,6 +1212,9 @@ func (v *InstanceUsage) GetCPULimit() int { return v.CPULimit }
 
 // GetMemLimitMB returns InstanceUsage.MemLimitMB, and is useful for accessing the field via an interface.
 func (v *InstanceUsage) GetMemLimitMB() int { return v.MemLimitMB }
+
+// GetDiskLimitMB returns InstanceUsage.DiskLimitMB, and is useful for accessing the field via an interface.
+func (v *InstanceUsage) GetDiskLimitMB() int { return v.DiskLimitMB }
 
 // GetUsage returns InstanceUsage.Usage, and is useful for accessing the field via an interface.
 func (v *InstanceUsage) GetUsage() *muster.Usage { return v.Usage }
@@ -1543,6 +1553,8 @@ type Node struct {
 	Volumes []VolumeState `json:"volumes"`
 	// What of its own files instances may have: these paths, and what is below them.
 	HostPaths []string `json:"hostPaths"`
+	// Whether it can limit what instances write to their disks.
+	DiskLimits bool `json:"diskLimits"`
 	// The network of its instances, a /24.
 	Subnet string `json:"subnet"`
 	// The newest revision at which what it should run changed.
@@ -1622,6 +1634,9 @@ func (v *Node) GetVolumes() []VolumeState { return v.Volumes }
 
 // GetHostPaths returns Node.HostPaths, and is useful for accessing the field via an interface.
 func (v *Node) GetHostPaths() []string { return v.HostPaths }
+
+// GetDiskLimits returns Node.DiskLimits, and is useful for accessing the field via an interface.
+func (v *Node) GetDiskLimits() bool { return v.DiskLimits }
 
 // GetSubnet returns Node.Subnet, and is useful for accessing the field via an interface.
 func (v *Node) GetSubnet() string { return v.Subnet }
@@ -3705,6 +3720,7 @@ fragment Instance on Instance {
 		path
 		readOnly
 	}
+	diskLimitMb
 	status
 	statusReason
 	unhealthyBecause {
@@ -3898,6 +3914,7 @@ fragment Node on Node {
 		removing
 	}
 	hostPaths
+	diskLimits
 	subnet
 	desiredRevision
 	registeredAt
@@ -4135,6 +4152,7 @@ fragment Node on Node {
 		removing
 	}
 	hostPaths
+	diskLimits
 	subnet
 	desiredRevision
 	registeredAt
@@ -4227,6 +4245,7 @@ fragment Node on Node {
 		removing
 	}
 	hostPaths
+	diskLimits
 	subnet
 	desiredRevision
 	registeredAt
@@ -4389,6 +4408,7 @@ fragment Instance on Instance {
 		path
 		readOnly
 	}
+	diskLimitMb
 	status
 	statusReason
 	unhealthyBecause {
@@ -4577,6 +4597,7 @@ fragment Instance on Instance {
 		path
 		readOnly
 	}
+	diskLimitMb
 	status
 	statusReason
 	unhealthyBecause {
@@ -4673,6 +4694,7 @@ fragment Node on Node {
 		removing
 	}
 	hostPaths
+	diskLimits
 	subnet
 	desiredRevision
 	registeredAt
@@ -4754,6 +4776,7 @@ fragment Instance on Instance {
 		path
 		readOnly
 	}
+	diskLimitMb
 	status
 	statusReason
 	unhealthyBecause {
@@ -5142,6 +5165,7 @@ fragment InstanceUsage on Instance {
 	status
 	cpuLimit
 	memLimitMb
+	diskLimitMb
 	usage {
 		cpuPercent
 		memoryMb
@@ -5229,6 +5253,7 @@ fragment Instance on Instance {
 		path
 		readOnly
 	}
+	diskLimitMb
 	status
 	statusReason
 	unhealthyBecause {
@@ -5464,6 +5489,7 @@ fragment Node on Node {
 		removing
 	}
 	hostPaths
+	diskLimits
 	subnet
 	desiredRevision
 	registeredAt
@@ -5632,6 +5658,7 @@ fragment Node on Node {
 		removing
 	}
 	hostPaths
+	diskLimits
 	subnet
 	desiredRevision
 	registeredAt
@@ -5709,6 +5736,7 @@ query ReadAssignments ($uid: ID!, $incarnation: Int64!) {
 				path
 				readOnly
 			}
+			diskLimitMb
 		}
 		removeVolumes
 	}
@@ -5936,6 +5964,7 @@ fragment Node on Node {
 		removing
 	}
 	hostPaths
+	diskLimits
 	subnet
 	desiredRevision
 	registeredAt
@@ -6131,6 +6160,7 @@ fragment Node on Node {
 		removing
 	}
 	hostPaths
+	diskLimits
 	subnet
 	desiredRevision
 	registeredAt
@@ -6332,6 +6362,7 @@ fragment Instance on Instance {
 		path
 		readOnly
 	}
+	diskLimitMb
 	status
 	statusReason
 	unhealthyBecause {
@@ -6581,6 +6612,7 @@ fragment Instance on Instance {
 		path
 		readOnly
 	}
+	diskLimitMb
 	status
 	statusReason
 	unhealthyBecause {
@@ -6666,6 +6698,7 @@ fragment Instance on Instance {
 		path
 		readOnly
 	}
+	diskLimitMb
 	status
 	statusReason
 	unhealthyBecause {
@@ -6751,6 +6784,7 @@ fragment Instance on Instance {
 		path
 		readOnly
 	}
+	diskLimitMb
 	status
 	statusReason
 	unhealthyBecause {
@@ -6847,6 +6881,7 @@ fragment Node on Node {
 		removing
 	}
 	hostPaths
+	diskLimits
 	subnet
 	desiredRevision
 	registeredAt
@@ -6956,6 +6991,7 @@ fragment Node on Node {
 		removing
 	}
 	hostPaths
+	diskLimits
 	subnet
 	desiredRevision
 	registeredAt
@@ -6993,6 +7029,7 @@ fragment Instance on Instance {
 		path
 		readOnly
 	}
+	diskLimitMb
 	status
 	statusReason
 	unhealthyBecause {
@@ -7119,6 +7156,7 @@ fragment Instance on Instance {
 		path
 		readOnly
 	}
+	diskLimitMb
 	status
 	statusReason
 	unhealthyBecause {
@@ -7249,6 +7287,7 @@ fragment Node on Node {
 		removing
 	}
 	hostPaths
+	diskLimits
 	subnet
 	desiredRevision
 	registeredAt

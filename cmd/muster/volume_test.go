@@ -24,6 +24,7 @@ func TestVolumes(t *testing.T) {
 	run("a volume outlives the instance that made it", c.volumeOutlives)
 	run("host paths", func(t *testing.T) { c.hostPath(t, shared) })
 	run("a volume is removed with its files", c.volumeRemoved)
+	run("a disk is measured and limited", c.diskLimited)
 }
 
 // ends launches a shell script with volumes, waits for its end and returns it.
@@ -78,6 +79,29 @@ func (c *cloud) hostPath(t *testing.T, shared string) {
 	}
 	if out, err := c.try("instance", "launch", "--type", "NANO", "--volume", outside+":/host"); err == nil || !strings.Contains(err.Error(), "--allow-host-path "+outside) {
 		t.Errorf("with a host path that is not allowed: %s, %v", out, err)
+	}
+}
+
+func (c *cloud) diskLimited(t *testing.T) {
+	i := c.begun("--type", "NANO", "--disk", "64", "--", "/bin/sh", "-c", "dd if=/dev/zero of=/big bs=1M count=20; dd if=/dev/zero of=/more bs=1M count=100; rm /more; sleep 600")
+	c.until("its disk is measured, with what is still there", func() bool {
+		var all []struct {
+			ID          string
+			DiskLimitMB int `json:"diskLimitMb"`
+			Usage       *struct {
+				DiskMB *int `json:"diskMb"`
+			}
+		}
+		if err := json.Unmarshal([]byte(c.muster("instance", "top", "-o", "json")), &all); err != nil {
+			t.Fatal(err)
+		}
+		return len(all) == 1 && all[0].ID == i.ID && all[0].DiskLimitMB == 64 && all[0].Usage != nil && all[0].Usage.DiskMB != nil && *all[0].Usage.DiskMB >= 20
+	})
+	if text := c.muster("logs", i.ID); !strings.Contains(text, "No space left on device") {
+		t.Errorf("120 MiB went into 64:\n%s", text)
+	}
+	if text := c.muster("instance", "show", i.ID); !strings.Contains(text, "64 MiB\n") {
+		t.Errorf("the limit is not shown:\n%s", text)
 	}
 }
 

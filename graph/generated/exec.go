@@ -93,6 +93,7 @@ type ComplexityRoot struct {
 		CPULimit    func(childComplexity int) int
 		Command     func(childComplexity int) int
 		Desired     func(childComplexity int) int
+		DiskLimitMB func(childComplexity int) int
 		Ended       func(childComplexity int) int
 		Env         func(childComplexity int) int
 		Generation  func(childComplexity int) int
@@ -301,6 +302,7 @@ type ComplexityRoot struct {
 		Command          func(childComplexity int) int
 		CreatedAt        func(childComplexity int) int
 		Desired          func(childComplexity int) int
+		DiskLimitMB      func(childComplexity int) int
 		EndedAt          func(childComplexity int) int
 		EnvNames         func(childComplexity int) int
 		ExitCode         func(childComplexity int) int
@@ -455,6 +457,7 @@ type ComplexityRoot struct {
 		CPUCount         func(childComplexity int) int
 		Changes          func(childComplexity int, first *int) int
 		DesiredRevision  func(childComplexity int) int
+		DiskLimits       func(childComplexity int) int
 		Drain            func(childComplexity int) int
 		Free             func(childComplexity int) int
 		HostPaths        func(childComplexity int) int
@@ -994,6 +997,12 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Assignment.Desired(childComplexity), true
+	case "Assignment.diskLimitMb":
+		if e.ComplexityRoot.Assignment.DiskLimitMB == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Assignment.DiskLimitMB(childComplexity), true
 	case "Assignment.ended":
 		if e.ComplexityRoot.Assignment.Ended == nil {
 			break
@@ -1822,6 +1831,12 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Instance.Desired(childComplexity), true
+	case "Instance.diskLimitMb":
+		if e.ComplexityRoot.Instance.DiskLimitMB == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Instance.DiskLimitMB(childComplexity), true
 	case "Instance.endedAt":
 		if e.ComplexityRoot.Instance.EndedAt == nil {
 			break
@@ -2653,6 +2668,12 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Node.DesiredRevision(childComplexity), true
+	case "Node.diskLimits":
+		if e.ComplexityRoot.Node.DiskLimits == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Node.DiskLimits(childComplexity), true
 	case "Node.drain":
 		if e.ComplexityRoot.Node.Drain == nil {
 			break
@@ -4262,6 +4283,8 @@ type Node {
   volumes: [Volume!]!
   "What of its own files instances may have: these paths, and what is below them."
   hostPaths: [String!]!
+  "Whether it can limit what instances write to their disks."
+  diskLimits: Boolean!
   "The network of its instances, a /24."
   subnet: String!
   "The newest revision at which what it should run changed."
@@ -4458,6 +4481,8 @@ type Instance {
   nodeSelector: Map!
   "The directories of its node's that it sees."
   volumes: [VolumeMount!]!
+  "The limit of its own disk, in MiB; 0: none but the node's."
+  diskLimitMb: Int!
   "What was observed."
   status: InstanceStatus!
   "Why it is in this status."
@@ -5014,6 +5039,8 @@ input RegisterNodeInput {
   volumes: [String!]
   "What of its own files instances may have."
   hostPaths: [String!]
+  "Whether it can limit what instances write to their disks."
+  diskLimits: Boolean = false
   "The epoch whose assignments it applied last."
   epoch: String = ""
   "The desired revision that it has applied."
@@ -5068,8 +5095,8 @@ input MachineUsageInput {
   memoryPeakMb: Int
   "What its own disk takes, in MiB."
   diskMb: Int
-  "How long ago that was measured."
-  diskAge: Duration
+  "When that was measured, by the node's clock."
+  diskAt: Time
 }
 
 "When to beat again, and whether to fetch."
@@ -5138,6 +5165,8 @@ input InstanceReportInput {
   imageDigest: String = ""
   "The directories of the node's that it sees."
   volumes: [VolumeMountInput!]
+  "The limit of its own disk, in MiB; 0: none."
+  diskLimitMb: Int = 0
 }
 
 "What the report led to."
@@ -5264,6 +5293,8 @@ type Assignment {
   addr: String!
   "The directories of the node's that it sees."
   volumes: [VolumeMount!]!
+  "The limit of its own disk, in MiB; 0: none."
+  diskLimitMb: Int!
 }
 
 "Which node to cordon."
@@ -5410,6 +5441,8 @@ input LaunchInstanceInput {
   nodeSelector: Map
   "Directories of its node's that it shall see, at most 16. An instance goes to the node that has its volumes."
   volumes: [VolumeMountInput!]
+  "How much it may write to its own disk, in MiB, 32 at least: writing more fails, as on a full disk. Its volumes are not counted. 0: no limit."
+  diskLimitMb: Int = 0
   "Only on this node: its id or uid."
   nodeId: ID
   "Nothing fits now: wait as PENDING instead of NO_CAPACITY."
@@ -5941,6 +5974,8 @@ func (ec *executionContext) childFields_Assignment(ctx context.Context, field gr
 		return ec.fieldContext_Assignment_addr(ctx, field)
 	case "volumes":
 		return ec.fieldContext_Assignment_volumes(ctx, field)
+	case "diskLimitMb":
+		return ec.fieldContext_Assignment_diskLimitMb(ctx, field)
 	}
 	return nil, fmt.Errorf("no field named %q was found under type Assignment", field.Name)
 }
@@ -6351,6 +6386,8 @@ func (ec *executionContext) childFields_Instance(ctx context.Context, field grap
 		return ec.fieldContext_Instance_nodeSelector(ctx, field)
 	case "volumes":
 		return ec.fieldContext_Instance_volumes(ctx, field)
+	case "diskLimitMb":
+		return ec.fieldContext_Instance_diskLimitMb(ctx, field)
 	case "status":
 		return ec.fieldContext_Instance_status(ctx, field)
 	case "statusReason":
@@ -6619,6 +6656,8 @@ func (ec *executionContext) childFields_Node(ctx context.Context, field graphql.
 		return ec.fieldContext_Node_volumes(ctx, field)
 	case "hostPaths":
 		return ec.fieldContext_Node_hostPaths(ctx, field)
+	case "diskLimits":
+		return ec.fieldContext_Node_diskLimits(ctx, field)
 	case "subnet":
 		return ec.fieldContext_Node_subnet(ctx, field)
 	case "desiredRevision":
@@ -9038,6 +9077,29 @@ func (ec *executionContext) fieldContext_Assignment_volumes(_ context.Context, f
 		},
 	}
 	return fc, nil
+}
+
+func (ec *executionContext) _Assignment_diskLimitMb(ctx context.Context, field graphql.CollectedField, obj *muster.Assignment) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Assignment_diskLimitMb(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.DiskLimitMB, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v int) graphql.Marshaler {
+			return ec.marshalNInt2int(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Assignment_diskLimitMb(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Assignment", field, false, false, "Int")
 }
 
 func (ec *executionContext) _Assignments_epoch(ctx context.Context, field graphql.CollectedField, obj *muster.Assignments) (ret graphql.Marshaler) {
@@ -12280,6 +12342,29 @@ func (ec *executionContext) fieldContext_Instance_volumes(_ context.Context, fie
 		},
 	}
 	return fc, nil
+}
+
+func (ec *executionContext) _Instance_diskLimitMb(ctx context.Context, field graphql.CollectedField, obj *muster.Instance) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Instance_diskLimitMb(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.DiskLimitMB, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v int) graphql.Marshaler {
+			return ec.marshalNInt2int(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Instance_diskLimitMb(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Instance", field, false, false, "Int")
 }
 
 func (ec *executionContext) _Instance_status(ctx context.Context, field graphql.CollectedField, obj *muster.Instance) (ret graphql.Marshaler) {
@@ -16339,6 +16424,29 @@ func (ec *executionContext) _Node_hostPaths(ctx context.Context, field graphql.C
 }
 func (ec *executionContext) fieldContext_Node_hostPaths(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
 	return graphql.NewScalarFieldContext("Node", field, false, false, "String")
+}
+
+func (ec *executionContext) _Node_diskLimits(ctx context.Context, field graphql.CollectedField, obj *muster.Node) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Node_diskLimits(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.DiskLimits, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v bool) graphql.Marshaler {
+			return ec.marshalNBoolean2bool(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Node_diskLimits(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Node", field, false, false, "Boolean")
 }
 
 func (ec *executionContext) _Node_subnet(ctx context.Context, field graphql.CollectedField, obj *muster.Node) (ret graphql.Marshaler) {
@@ -22348,8 +22456,11 @@ func (ec *executionContext) unmarshalInputInstanceReportInput(ctx context.Contex
 	if _, present := asMap["imageDigest"]; !present {
 		asMap["imageDigest"] = ""
 	}
+	if _, present := asMap["diskLimitMb"]; !present {
+		asMap["diskLimitMb"] = 0
+	}
 
-	fieldsInOrder := [...]string{"machine", "epoch", "id", "generation", "status", "reason", "pid", "exitCode", "output", "addr", "cpuLimit", "memLimitMb", "baseImage", "imageDigest", "volumes"}
+	fieldsInOrder := [...]string{"machine", "epoch", "id", "generation", "status", "reason", "pid", "exitCode", "output", "addr", "cpuLimit", "memLimitMb", "baseImage", "imageDigest", "volumes", "diskLimitMb"}
 	for _, k := range fieldsInOrder {
 		v, ok := asMap[k]
 		if !ok {
@@ -22461,6 +22572,13 @@ func (ec *executionContext) unmarshalInputInstanceReportInput(ctx context.Contex
 				return it, err
 			}
 			it.Volumes = data
+		case "diskLimitMb":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("diskLimitMb"))
+			data, err := ec.unmarshalOInt2int(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.DiskLimitMB = data
 		}
 	}
 	return it, nil
@@ -22712,6 +22830,9 @@ func (ec *executionContext) unmarshalInputLaunchInstanceInput(ctx context.Contex
 	if _, present := asMap["image"]; !present {
 		asMap["image"] = "minimal"
 	}
+	if _, present := asMap["diskLimitMb"]; !present {
+		asMap["diskLimitMb"] = 0
+	}
 	if _, present := asMap["queue"]; !present {
 		asMap["queue"] = false
 	}
@@ -22719,7 +22840,7 @@ func (ec *executionContext) unmarshalInputLaunchInstanceInput(ctx context.Contex
 		asMap["requestId"] = ""
 	}
 
-	fieldsInOrder := [...]string{"type", "name", "image", "command", "env", "labels", "nodeSelector", "volumes", "nodeId", "queue", "queueTimeout", "requestId"}
+	fieldsInOrder := [...]string{"type", "name", "image", "command", "env", "labels", "nodeSelector", "volumes", "diskLimitMb", "nodeId", "queue", "queueTimeout", "requestId"}
 	for _, k := range fieldsInOrder {
 		v, ok := asMap[k]
 		if !ok {
@@ -22782,6 +22903,13 @@ func (ec *executionContext) unmarshalInputLaunchInstanceInput(ctx context.Contex
 				return it, err
 			}
 			it.Volumes = data
+		case "diskLimitMb":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("diskLimitMb"))
+			data, err := ec.unmarshalOInt2int(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.DiskLimitMB = data
 		case "nodeId":
 			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("nodeId"))
 			data, err := ec.unmarshalOID2ᚖstring(ctx, v)
@@ -22838,7 +22966,7 @@ func (ec *executionContext) unmarshalInputMachineUsageInput(ctx context.Context,
 		asMap[k] = v
 	}
 
-	fieldsInOrder := [...]string{"machine", "cpuPercent", "memoryMb", "memoryPeakMb", "diskMb", "diskAge"}
+	fieldsInOrder := [...]string{"machine", "cpuPercent", "memoryMb", "memoryPeakMb", "diskMb", "diskAt"}
 	for _, k := range fieldsInOrder {
 		v, ok := asMap[k]
 		if !ok {
@@ -22880,13 +23008,13 @@ func (ec *executionContext) unmarshalInputMachineUsageInput(ctx context.Context,
 				return it, err
 			}
 			it.DiskMB = data
-		case "diskAge":
-			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("diskAge"))
-			data, err := ec.unmarshalODuration2ᚖtimeᚐDuration(ctx, v)
+		case "diskAt":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("diskAt"))
+			data, err := ec.unmarshalOTime2ᚖtimeᚐTime(ctx, v)
 			if err != nil {
 				return it, err
 			}
-			it.DiskAge = data
+			it.DiskAt = data
 		}
 	}
 	return it, nil
@@ -22993,6 +23121,9 @@ func (ec *executionContext) unmarshalInputRegisterNodeInput(ctx context.Context,
 	if _, present := asMap["bootId"]; !present {
 		asMap["bootId"] = ""
 	}
+	if _, present := asMap["diskLimits"]; !present {
+		asMap["diskLimits"] = false
+	}
 	if _, present := asMap["epoch"]; !present {
 		asMap["epoch"] = ""
 	}
@@ -23000,7 +23131,7 @@ func (ec *executionContext) unmarshalInputRegisterNodeInput(ctx context.Context,
 		asMap["appliedRevision"] = 0
 	}
 
-	fieldsInOrder := [...]string{"id", "uid", "birthToken", "hostname", "addr", "port", "secure", "role", "cpuCount", "memoryMb", "labels", "incarnation", "version", "bootId", "images", "volumes", "hostPaths", "epoch", "appliedRevision", "instances"}
+	fieldsInOrder := [...]string{"id", "uid", "birthToken", "hostname", "addr", "port", "secure", "role", "cpuCount", "memoryMb", "labels", "incarnation", "version", "bootId", "images", "volumes", "hostPaths", "diskLimits", "epoch", "appliedRevision", "instances"}
 	for _, k := range fieldsInOrder {
 		v, ok := asMap[k]
 		if !ok {
@@ -23126,6 +23257,13 @@ func (ec *executionContext) unmarshalInputRegisterNodeInput(ctx context.Context,
 				return it, err
 			}
 			it.HostPaths = data
+		case "diskLimits":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("diskLimits"))
+			data, err := ec.unmarshalOBoolean2bool(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.DiskLimits = data
 		case "epoch":
 			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("epoch"))
 			data, err := ec.unmarshalOString2string(ctx, v)
@@ -24328,6 +24466,11 @@ func (ec *executionContext) _Assignment(ctx context.Context, sel ast.SelectionSe
 			}
 		case "volumes":
 			out.Values[i] = ec._Assignment_volumes(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "diskLimitMb":
+			out.Values[i] = ec._Assignment_diskLimitMb(ctx, field, obj)
 			if out.Values[i] == graphql.Null {
 				out.Invalids++
 			}
@@ -25682,6 +25825,11 @@ func (ec *executionContext) _Instance(ctx context.Context, sel ast.SelectionSet,
 			if out.Values[i] == graphql.Null {
 				atomic.AddUint32(&out.Invalids, 1)
 			}
+		case "diskLimitMb":
+			out.Values[i] = ec._Instance_diskLimitMb(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
 		case "status":
 			out.Values[i] = ec._Instance_status(ctx, field, obj)
 			if out.Values[i] == graphql.Null {
@@ -26757,6 +26905,11 @@ func (ec *executionContext) _Node(ctx context.Context, sel ast.SelectionSet, obj
 				})
 		case "hostPaths":
 			out.Values[i] = ec._Node_hostPaths(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "diskLimits":
+			out.Values[i] = ec._Node_diskLimits(ctx, field, obj)
 			if out.Values[i] == graphql.Null {
 				atomic.AddUint32(&out.Invalids, 1)
 			}

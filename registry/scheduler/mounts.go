@@ -8,10 +8,12 @@ import (
 	"github.com/muster-cloud/muster"
 )
 
-// Mounts are the directories of its node's that an instance needs.
+// Mounts are what an instance needs of its node's disks.
 type Mounts struct {
 	Volumes   []string // by name
 	HostPaths []string // that the node has to allow
+	// DiskLimited says that the node has to be able to limit its disk.
+	DiskLimited bool
 	// Homes are the nodes that have a volume; none: it is made where the instance goes.
 	Homes map[string][]*muster.Node
 }
@@ -36,6 +38,9 @@ func (m Mounts) refuse(n *muster.Node, pinned bool) string {
 		default:
 			return fmt.Sprintf("the volume %q is on node %s, which is %s", name, homes[0].ID, homes[0].Status)
 		}
+	}
+	if m.DiskLimited && !n.DiskLimits {
+		return "it cannot limit disks: muster doctor says there what it lacks"
 	}
 	for _, path := range m.HostPaths {
 		if !n.AllowsHostPath(path) {

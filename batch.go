@@ -29,6 +29,8 @@ type Batch struct {
 	Conditions       []*Condition
 	Images           []*Image
 	DeletedImages    []string // by name
+	Services         []*Service
+	DeletedServices  []ServiceID
 	Keys             []*AccessKey
 	DeletedKeys      []KeyID
 	Tokens           []*JoinToken
@@ -52,6 +54,7 @@ type State struct {
 	Instances  []*Instance
 	Conditions []*Condition
 	Images     []*Image
+	Services   []*Service
 	Keys       []*AccessKey
 	Tokens     []*JoinToken
 	Requests   []*Request

@@ -15,6 +15,7 @@ const (
 	KindInstance ChangeKind = "INSTANCE"
 	KindCluster  ChangeKind = "CLUSTER"
 	KindImage    ChangeKind = "IMAGE"
+	KindService  ChangeKind = "SERVICE"
 	// Those of keys and join tokens are the server's own: no query or subscription gives them.
 	KindKey   ChangeKind = "KEY"
 	KindToken ChangeKind = "TOKEN"
@@ -46,6 +47,7 @@ type Change struct {
 	Instance  *Instance  `gorm:"-" json:"-"`
 	Condition *Condition `gorm:"-" json:"-"`
 	Image     *Image     `gorm:"-" json:"-"`
+	Service   *Service   `gorm:"-" json:"-"`
 	Key       *AccessKey `gorm:"-" json:"-"`
 	Token     *JoinToken `gorm:"-" json:"-"`
 }
@@ -60,6 +62,8 @@ type Facets struct {
 	Role        NodeRole `json:"role,omitempty"`
 	Schedulable bool     `json:"schedulable,omitempty"`
 	NodeUID     NodeUID  `json:"nodeUid,omitempty"`
+	// Health is that of a service.
+	Health ServiceHealth `json:"health,omitempty"`
 }
 
 // TableName is the table that holds the change log.
@@ -82,6 +86,8 @@ func (c *Change) Encode() error {
 		object = c.Condition
 	case KindImage:
 		object = c.Image
+	case KindService:
+		object = c.Service
 	case KindKey:
 		object = c.Key
 	case KindToken:
@@ -113,6 +119,9 @@ func (c *Change) Decode() error {
 	case KindImage:
 		c.Image = new(Image)
 		err = json.Unmarshal([]byte(c.Object), c.Image)
+	case KindService:
+		c.Service = new(Service)
+		err = json.Unmarshal([]byte(c.Object), c.Service)
 	case KindKey:
 		c.Key = new(AccessKey)
 		err = json.Unmarshal([]byte(c.Object), c.Key)

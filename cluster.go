@@ -48,5 +48,6 @@ type HealthFilter struct {
 	Kinds      []ChangeKind `json:"kinds,omitempty"`
 	NodeID     *string      `json:"nodeId,omitempty"`
 	InstanceID *InstanceID  `json:"instanceId,omitempty"`
+	ServiceID  *ServiceID   `json:"serviceId,omitempty"`
 	NodeUID    NodeUID      `json:"-"`
 }

@@ -30,6 +30,9 @@ func (Image) TableName() string { return "images" }
 // ObjectID is an image's id in the change log: no other object has a slash in its own.
 func (i *Image) ObjectID() string { return "image/" + i.Name }
 
+// DefaultImage is what instances are launched from when nothing is said: a busybox.
+const DefaultImage = "minimal"
+
 // digestPrefix names the only kind of digest that there is.
 const digestPrefix = "sha256:"
 

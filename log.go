@@ -66,17 +66,42 @@ type LogPiece struct {
 
 // AgentRequest is something that the server asks an agent for.
 type AgentRequest struct {
-	ID  int64       `json:"id"`
-	Log *LogRequest `json:"log"`
+	ID    int64         `json:"id"`
+	Log   *LogRequest   `json:"log"`
+	Check *CheckRequest `json:"check"`
+	Exec  *ExecRequest  `json:"exec"`
 }
 
-// LogRequest asks for a part of a machine's log.
+// CheckRequest tells an agent what a service said of its own TTL check.
+type CheckRequest struct {
+	Service ServiceID   `json:"service"`
+	Check   string      `json:"check"`
+	Status  CheckStatus `json:"status"`
+	Output  string      `json:"output"`
+}
+
+// ExecRequest asks an agent to run a command in a machine, and to connect its streams
+// to a session of the server's.
+type ExecRequest struct {
+	Session  string   `json:"session"` // the agent opens GET /exec/sessions/SESSION
+	Machine  string   `json:"machine"`
+	Command  []string `json:"command"`
+	Env      Map      `json:"env"`
+	User     string   `json:"user"`
+	Dir      string   `json:"dir"`
+	Terminal bool     `json:"terminal"`
+	Rows     int      `json:"rows"`
+	Columns  int      `json:"columns"`
+}
+
+// LogRequest asks for a part of a machine's log, or of that of a process in it.
 type LogRequest struct {
 	Machine string `json:"machine"`
-	Offset  int64  `json:"offset"` // below 0: begin with the last Tail lines
-	Tail    int    `json:"tail"`   // below 0: all that is kept
-	Limit   int    `json:"limit"`  // bytes
-	Wait    bool   `json:"wait"`   // for something to be written, for some seconds
+	Process string `json:"process"` // empty: the machine's console
+	Offset  int64  `json:"offset"`  // below 0: begin with the last Tail lines
+	Tail    int    `json:"tail"`    // below 0: all that is kept
+	Limit   int    `json:"limit"`   // bytes
+	Wait    bool   `json:"wait"`    // for something to be written, for some seconds
 }
 
 // AgentAnswerInput answers an AgentRequest.

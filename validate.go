@@ -255,6 +255,9 @@ func checkReports(reports []InstanceReportInput) error {
 		if err != nil {
 			return err
 		}
+		if err := checkServiceReports(m.Services); err != nil {
+			return err
+		}
 		m.Reason = Printable(m.Reason, MaxReasonBytes)
 		m.Output = Storable(m.Output, MaxOutputBytes)
 	}

@@ -17,6 +17,9 @@ func (r *Resolver) Node() generated.NodeResolver { return &nodeResolver{r} }
 // Instance returns the resolvers of an instance's links.
 func (r *Resolver) Instance() generated.InstanceResolver { return &instanceResolver{r} }
 
+// Service returns the resolvers of a service's links.
+func (r *Resolver) Service() generated.ServiceResolver { return &serviceResolver{r} }
+
 // Volume returns the resolvers of a volume's links.
 func (r *Resolver) Volume() generated.VolumeResolver { return &volumeResolver{r} }
 
@@ -32,6 +35,7 @@ type (
 	subscriptionResolver struct{ *Resolver }
 	nodeResolver         struct{ *Resolver }
 	instanceResolver     struct{ *Resolver }
+	serviceResolver      struct{ *Resolver }
 	accessKeyResolver    struct{ *Resolver }
 	joinTokenResolver    struct{ *Resolver }
 	volumeResolver       struct{ *Resolver }

@@ -53,6 +53,8 @@ func (w *Writes) target() string {
 			ids = append(ids, string(s.instance.ID))
 		case s.image != nil:
 			ids = append(ids, s.image.ObjectID())
+		case s.service != nil:
+			ids = append(ids, string(s.service.ID))
 		case s.key != nil:
 			ids = append(ids, string(s.key.ID))
 		case s.token != nil:

@@ -25,6 +25,8 @@ type batch struct {
 	instances   touched[muster.InstanceID, *muster.Instance]
 	conditions  touched[muster.ConditionName, *muster.Condition]
 	images      touched[string, *muster.Image]
+	services    touched[muster.ServiceID, *muster.Service]
+	ports       portRange // that services are published at
 	keys        touched[muster.KeyID, *muster.AccessKey]
 	tokens      touched[muster.TokenID, *muster.JoinToken]
 	audit       []*muster.AuditEntry
@@ -127,6 +129,8 @@ func (b *batch) apply(actor muster.Actor, s step) {
 		b.applyCondition(actor, s)
 	case s.image != nil:
 		b.applyImage(actor, s)
+	case s.service != nil:
+		b.applyService(actor, s)
 	case s.key != nil:
 		b.applyKey(actor, s)
 	case s.token != nil:
@@ -228,6 +232,7 @@ func (b *batch) applyInstance(actor muster.Actor, s step) {
 	c.Instance, c.Status = i, string(i.Status)
 	if s.deleted {
 		b.account(before, nil)
+		b.follow(actor, before, i, true)
 		b.delete(tableInstance, i)
 		b.instances.drop(i.ID)
 		return
@@ -243,6 +248,7 @@ func (b *batch) applyInstance(actor muster.Actor, s step) {
 	b.account(before, i)
 	b.insert(tableInstance, i)
 	b.instances.put(i.ID, i)
+	b.follow(actor, before, i, false)
 }
 
 // sequence moves a sequence up to n.
@@ -306,6 +312,7 @@ func (b *batch) rows() (*muster.Batch, error) {
 		Instances: b.instances.rows(), DeletedInstances: b.instances.gone(),
 		Conditions: b.conditions.rows(),
 		Images:     b.images.rows(), DeletedImages: b.images.gone(),
+		Services: b.services.rows(), DeletedServices: b.services.gone(),
 		Keys: b.keys.rows(), DeletedKeys: b.keys.gone(),
 		Tokens: b.tokens.rows(), DeletedTokens: b.tokens.gone(),
 		Audit: b.audit,

@@ -119,6 +119,28 @@ func (r *Registry) WatchInstances(ctx context.Context, f *muster.InstanceFilter,
 	}, q)
 }
 
+// WatchServices follows the changes of the services that match. Their health is that
+// which their agents report: what their nodes and instances do is told by those.
+func (r *Registry) WatchServices(ctx context.Context, f *muster.ServiceFilter, q watch.Request) (<-chan *muster.Event, error) {
+	seen := r.Seen(ctx)
+	if _, err := seen.view().serviceMatcher(f); err != nil {
+		return nil, err
+	}
+	matches := func(v View) func(*muster.Service) bool {
+		m, err := v.serviceMatcher(f)
+		if err != nil {
+			return func(*muster.Service) bool { return false }
+		}
+		return m
+	}
+	return r.Hub.Serve(ctx, watch.Spec{
+		Match: seen.matched(func(c *muster.Change) (bool, bool) { return matchService(c, matches(r.View())) }),
+		Snapshot: seen.snapshot(func(v View) []walk {
+			return []walk{v.presentServices(matches(v))}
+		}),
+	}, q)
+}
+
 // WatchHealth follows the changes of health that match: an instance's or a
 // node's status, and the cluster's conditions. A filter by instance also
 // delivers the changes of its node.
@@ -192,6 +214,21 @@ func (v View) presentConditions(wanted bool) walk {
 				return &muster.Change{
 					Revision: c.Revision, At: v.meta().at, Kind: muster.KindCluster, ObjectID: string(c.Name), Condition: c,
 					Reason: c.Reason, PreviousStatus: string(c.Status), Status: string(c.Status),
+				}, true
+			}
+		}
+		return nil, false
+	}
+}
+
+func (v View) presentServices(keep func(*muster.Service) bool) walk {
+	it := v.iterator(tableService, byID)
+	return func() (*muster.Change, bool) {
+		for object := it.Next(); object != nil; object = it.Next() {
+			if s := object.(*muster.Service); v.seesService(s) && keep(s) {
+				return &muster.Change{
+					Revision: s.Revision, At: v.meta().at, Kind: muster.KindService, ObjectID: string(s.ID), Service: s,
+					Reason: s.StatusReason, PreviousStatus: string(s.Status), Status: string(s.Status),
 				}, true
 			}
 		}

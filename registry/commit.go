@@ -37,6 +37,7 @@ type committer struct {
 	now      func() time.Time
 	seen     func(muster.NodeUID) time.Time // when a node was last heard of
 	limit    int
+	ports    portRange
 	queue    chan call
 	db       atomic.Pointer[memdb.MemDB]
 	settle   func(b *batch)                  // runs inside the batch, after each mutation
@@ -134,6 +135,7 @@ func (c *committer) drain(calls []call) []call {
 // is visible or answered before it is durable.
 func (c *committer) commit(ctx context.Context, calls []call) {
 	b := newBatch(c.db.Load(), c.now(), c.seen)
+	b.ports = c.ports
 	defer b.txn.Abort() // no effect after a commit
 	outcomes := make([]outcome, len(calls))
 	for i, call := range calls {

@@ -30,7 +30,7 @@ func (r *Registry) keepHouse(ctx context.Context) error {
 func (r *Registry) expire(ctx context.Context) {
 	v, now := r.View(), r.opts.Now()
 	due := len(r.overdue(v, now)) + len(r.outlived(v, now)) + len(r.buried(v, now)) + len(v.drainSteps(now)) +
-		len(r.endedKeys(v, now)) + len(r.endedTokens(v, now)) + len(r.endedOverlaps(v, now))
+		len(r.outlivedServices(v, now)) + len(r.endedKeys(v, now)) + len(r.endedTokens(v, now)) + len(r.endedOverlaps(v, now))
 	if due == 0 {
 		return
 	}
@@ -46,6 +46,9 @@ func (r *Registry) expire(ctx context.Context) {
 		}
 		for _, d := range v.drainSteps(now) {
 			r.drainStep(w, d, now)
+		}
+		for _, s := range r.outlivedServices(v, now) {
+			w.ForgetService(s, "removed a while ago")
 		}
 		for _, n := range r.buried(v, now) {
 			w.ForgetNode(n, "pruned a while ago")
@@ -92,6 +95,15 @@ func (r *Registry) buried(v View, now time.Time) (due []*muster.Node) {
 	for n := range v.Nodes() {
 		if n.Status == muster.Pruned && now.Sub(n.StatusSince) >= r.opts.Tombstone && !v.refersTo(n.UID) {
 			due = append(due, n)
+		}
+	}
+	return due
+}
+
+func (r *Registry) outlivedServices(v View, now time.Time) (due []*muster.Service) {
+	for s := range v.Services() {
+		if s.RemovedAt != nil && now.Sub(*s.RemovedAt) >= r.opts.TerminatedTTL {
+			due = append(due, s)
 		}
 	}
 	return due

@@ -18,15 +18,17 @@ const (
 	tableRequest   = "request"
 	tableCondition = "condition"
 	tableImage     = "image"
+	tableService   = "service"
 	tableKey       = "key"
 	tableToken     = "token"
 	tableUse       = "use"
 	tableMeta      = "meta"
 
-	byID     = "id"
-	byName   = "name"
-	byNode   = "node"
-	byStatus = "status"
+	byID       = "id"
+	byName     = "name"
+	byNode     = "node"
+	byStatus   = "status"
+	byInstance = "instance"
 )
 
 // key is an index over T: one key an object, made without reflection.
@@ -141,6 +143,10 @@ func schema() *memdb.DBSchema {
 		),
 		table(tableCondition, unique(key[*muster.Condition]{func(c *muster.Condition) []byte { return text(c.Name) }, textArg[muster.ConditionName]})),
 		table(tableImage, unique(key[*muster.Image]{func(i *muster.Image) []byte { return text(i.Name) }, textArg[string]})),
+		table(tableService,
+			unique(key[*muster.Service]{func(s *muster.Service) []byte { return sequenced(string(s.ID)) }, sequencedArg[muster.ServiceID]}),
+			&memdb.IndexSchema{Name: byInstance, Indexer: key[*muster.Service]{func(s *muster.Service) []byte { return number(s.InstanceID) }, numberArg}},
+		),
 		table(tableKey,
 			unique(key[*muster.AccessKey]{func(k *muster.AccessKey) []byte { return sequenced(string(k.ID)) }, sequencedArg[muster.KeyID]}),
 			&memdb.IndexSchema{Name: byNode, AllowMissing: true, Indexer: key[*muster.AccessKey]{keyNode, textArg[muster.NodeUID]}},

@@ -85,7 +85,7 @@ func (r *Registry) LaunchInstance(ctx context.Context, in muster.LaunchInstanceI
 			}
 			return nil
 		}
-		if out, err = r.launch(v, &in); err != nil {
+		if out, err = r.launch(v, &in, nil); err != nil {
 			return err
 		}
 		if out.Status == muster.Pending {
@@ -102,8 +102,8 @@ func (r *Registry) LaunchInstance(ctx context.Context, in muster.LaunchInstanceI
 	return out, revision, nil
 }
 
-// launch makes a new instance, placed or waiting.
-func (r *Registry) launch(v View, in *muster.LaunchInstanceInput) (*muster.Instance, error) {
+// launch makes a new instance, placed or waiting; for is a service that is to be in it, if any.
+func (r *Registry) launch(v View, in *muster.LaunchInstanceInput, service *muster.Service) (*muster.Instance, error) {
 	i := r.newInstance(v, in)
 	if in.NodeID != nil {
 		n := v.LiveNode(*in.NodeID)
@@ -115,7 +115,7 @@ func (r *Registry) launch(v View, in *muster.LaunchInstanceInput) (*muster.Insta
 	if err := checkImage(v, in); err != nil {
 		return nil, err
 	}
-	verdict := r.place(v, i)
+	verdict := r.place(v, i, service)
 	switch {
 	case verdict.Node != nil:
 		return i, nil
@@ -267,21 +267,26 @@ func (r *Registry) StopInstance(ctx context.Context, id muster.InstanceID) (*mus
 // confirms that nothing of it is left.
 func (r *Registry) TerminateInstance(ctx context.Context, id muster.InstanceID) (*muster.Instance, int64, error) {
 	return r.changeInstance(ctx, id, func(v View, w *Writes, i *muster.Instance) (*muster.Instance, error) {
-		if i.Status == muster.Terminating || i.Status == muster.Terminated {
-			return i, nil
-		}
-		next := i.Clone()
-		next.Desired = muster.WantTerminated
-		n := v.NodeByUID(i.NodeUID)
-		if n == nil || !n.Live() {
-			r.terminated(next, "terminate was asked for")
-			w.Instance(next, next.StatusReason)
-			return next, nil
-		}
-		next.Status, next.StatusReason = muster.Terminating, "terminate was asked for"
-		w.Assign(next, next.StatusReason)
-		return next, nil
+		return r.terminate(v, w, i, "terminate was asked for"), nil
 	})
+}
+
+// terminate ends an instance unless it is ending already.
+func (r *Registry) terminate(v View, w *Writes, i *muster.Instance, reason string) *muster.Instance {
+	if i.Status == muster.Terminating || i.Status == muster.Terminated {
+		return i
+	}
+	next := i.Clone()
+	next.Desired = muster.WantTerminated
+	n := v.NodeByUID(i.NodeUID)
+	if n == nil || !n.Live() {
+		r.terminated(next, reason)
+		w.Instance(next, next.StatusReason)
+		return next
+	}
+	next.Status, next.StatusReason = muster.Terminating, reason
+	w.Assign(next, next.StatusReason)
+	return next
 }
 
 // AdoptInstance makes an UNKNOWN instance one of this registry's: it is from then

@@ -44,12 +44,32 @@ func matchInstance(c *muster.Change, f *muster.InstanceFilter) (deliver, left bo
 	return was, was
 }
 
+// matchService is matchNode for services. Where they are never changes, but an
+// instance may be placed later; health is judged at delivery.
+func matchService(c *muster.Change, matches func(*muster.Service) bool) (deliver, left bool) {
+	if c.Kind != muster.KindService {
+		return false, false
+	}
+	now := matches(c.Service) && !c.Deleted
+	if now || c.PreviousRevision == 0 {
+		return now, false
+	}
+	before := *c.Service
+	before.Status = muster.ServiceStatus(c.PreviousStatus)
+	if c.Previous != nil {
+		before.Health = c.Previous.Health
+	}
+	was := matches(&before)
+	return was, was
+}
+
 // healthScope is a resolved filter of health.
 type healthScope struct {
 	registry *Registry
 	kinds    []muster.ChangeKind
 	nodeID   *string
 	instance muster.InstanceID
+	service  muster.ServiceID
 }
 
 func (s Seen) health(f *muster.HealthFilter) (*healthScope, error) {
@@ -66,6 +86,16 @@ func (s Seen) health(f *muster.HealthFilter) (*healthScope, error) {
 		if h.instance = *f.InstanceID; v.Instance(h.instance) == nil {
 			return nil, noInstance(h.instance)
 		}
+	}
+	if f.ServiceID != nil {
+		o := v.Service(*f.ServiceID)
+		if o == nil {
+			return nil, noService(*f.ServiceID)
+		}
+		if h.instance != "" && h.instance != o.InstanceID {
+			return nil, muster.InvalidField("serviceId", "the service %s is in %s; leave instanceId out", o.ID, o.InstanceID)
+		}
+		h.service, h.instance = o.ID, o.InstanceID
 	}
 	return h, nil
 }
@@ -107,12 +137,21 @@ func (h *healthScope) wantsInstance(i *muster.Instance) bool {
 		(h.instance == "" || h.instance == i.ID)
 }
 
+func (h *healthScope) wantsService(s *muster.Service) bool {
+	return h.wants(muster.KindService) && (h.service == "" || h.service == s.ID) && (h.instance == "" || h.instance == s.InstanceID) &&
+		h.on(nodeOfInstance(h.registry.View().rawInstance(s.InstanceID)))
+}
+
 // wantsCluster: a filter by node or instance leaves the cluster's conditions out.
 func (h *healthScope) wantsCluster() bool {
 	return h.wants(muster.KindCluster) && h.nodeID == nil && h.instance == ""
 }
 
 func (h *healthScope) match(c *muster.Change) (deliver, left bool) {
+	if c.Kind == muster.KindService {
+		turned := c.Previous == nil || c.Previous.Health != c.Service.Health || c.Deleted
+		return turned && h.wantsService(c.Service), c.Deleted || c.Service.Gone()
+	}
 	if c.Status == c.PreviousStatus && !c.Deleted {
 		return false, false
 	}
@@ -128,5 +167,5 @@ func (h *healthScope) match(c *muster.Change) (deliver, left bool) {
 }
 
 func (h *healthScope) present(v View) []walk {
-	return []walk{v.presentConditions(h.wantsCluster()), v.presentNodes(h.wantsNode), v.presentInstances(h.wantsInstance)}
+	return []walk{v.presentConditions(h.wantsCluster()), v.presentNodes(h.wantsNode), v.presentInstances(h.wantsInstance), v.presentServices(func(s *muster.Service) bool { return !s.Gone() && h.wantsService(s) })}
 }

@@ -56,6 +56,9 @@ func present(t rapid.TB, w *world) map[string]string {
 	for i := range v.Instances() {
 		put(string(i.ID), i)
 	}
+	for s := range v.Services() {
+		put(string(s.ID), s)
+	}
 	return objects
 }
 
@@ -78,9 +81,12 @@ func checkLog(t rapid.TB, w *world) {
 				c.Revision, c.ObjectID, c.PreviousRevision, c.PreviousStatus, before.Revision, before.Status)
 		}
 		legal := c.Deleted
-		if c.Kind == muster.KindNode {
+		switch c.Kind {
+		case muster.KindNode:
 			legal = legal || muster.NodeStatus(c.PreviousStatus).MayBecome(muster.NodeStatus(c.Status))
-		} else {
+		case muster.KindService:
+			legal = legal || muster.ServiceStatus(c.PreviousStatus).MayBecome(muster.ServiceStatus(c.Status))
+		default:
 			legal = legal || muster.InstanceStatus(c.PreviousStatus).MayBecome(muster.InstanceStatus(c.Status))
 		}
 		if !legal {

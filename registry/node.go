@@ -64,18 +64,19 @@ func (r *Registry) Assignments(ctx context.Context, uid muster.NodeUID, incarnat
 	a := &muster.Assignments{Epoch: v.meta().epoch, DesiredRevision: v.use(uid).desiredRevision, Subnet: n.Subnet, Instances: []*muster.Assignment{}, RemoveVolumes: append([]string{}, n.RemovingVolumes...)}
 	for i := range v.InstancesOn(uid) {
 		if i.Status != muster.Terminated && i.Status != muster.Unknown {
-			a.Instances = append(a.Instances, assignment(i))
+			a.Instances = append(a.Instances, v.assignment(i))
 		}
 	}
 	return a, nil
 }
 
-func assignment(i *muster.Instance) *muster.Assignment {
+func (v View) assignment(i *muster.Instance) *muster.Assignment {
 	return &muster.Assignment{
 		ID: i.ID, Generation: i.Generation, Machine: i.Machine, Desired: i.Desired,
 		Ended: i.Desired == muster.WantRunning && (i.Status == muster.Stopped || i.Status == muster.Failed),
 		Name:  i.Name, BaseImage: i.BaseImage, ImageDigest: i.ImageDigest, Command: i.Command, Env: i.Env,
-		CPULimit: i.CPULimit, MemLimitMB: i.MemLimitMB, Addr: i.Addr, Volumes: i.Volumes, DiskLimitMB: i.DiskLimitMB,
+		CPULimit: i.CPULimit, MemLimitMB: i.MemLimitMB, Addr: i.Addr, Volumes: i.Volumes,
+		Services: v.serviceAssignments(i.ID),
 	}
 }
 

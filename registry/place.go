@@ -34,8 +34,9 @@ func ask(i *muster.Instance) scheduler.Ask {
 
 // place gives i a node, an address and its first machine name, or says why it
 // cannot. i is a copy of the caller's.
-func (r *Registry) place(v View, i *muster.Instance) scheduler.Verdict {
+func (r *Registry) place(v View, i *muster.Instance, services ...*muster.Service) scheduler.Verdict {
 	need := ask(i)
+	need.Refuse = v.portTaken(append(services, v.servicesOf(i.ID)...))
 	need.Digest, need.Mounts.Homes = v.digestOf(i.BaseImage), v.homes(i)
 	verdict := scheduler.Place(need, v.candidates(), r.opts.Scheduler)
 	if verdict.Node == nil {
@@ -90,7 +91,7 @@ func (r *Registry) placePending(b *batch) {
 	waiting := slices.Collect(b.view.InstancesIn(muster.Pending))
 	full := map[string]bool{}
 	for _, i := range waiting {
-		need := fmt.Sprint(ask(i)) // maps print sorted
+		need := fmt.Sprint(ask(i), b.view.portsOf(i.ID)) // maps print sorted
 		if full[need] {
 			continue
 		}

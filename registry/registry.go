@@ -72,6 +72,8 @@ const (
 	DefaultKeepChangesFor  = 72 * time.Hour
 	DefaultFlushInterval   = time.Minute
 	DefaultTombstone       = 72 * time.Hour
+	DefaultPublishFrom     = muster.DefaultPortFrom
+	DefaultPublishTo       = muster.DefaultPortTo
 	DefaultKeepAudit       = 90 * 24 * time.Hour
 	DefaultLogReaders      = 256
 	DefaultLogReadersNode  = 16
@@ -95,6 +97,8 @@ type Options struct {
 	KeepChangesFor  time.Duration // how long they are kept; 0: DefaultKeepChangesFor
 	FlushInterval   time.Duration // how often lastSeen is flushed and the log compacted; 0: DefaultFlushInterval
 	Tombstone       time.Duration // how long a pruned node can return as itself; 0: DefaultTombstone
+	PublishFrom     int           // the lowest port of nodes that services get which ask for none; 0: DefaultPublishFrom
+	PublishTo       int           // the highest one; 0: DefaultPublishTo
 	KeepAudit       time.Duration // how long the audit, and keys and tokens that have ended, are kept; 0: DefaultKeepAudit
 	LogReaders      int           // logs that are read at a time; 0: DefaultLogReaders
 	Now             func() time.Time
@@ -121,6 +125,8 @@ func (o Options) withDefaults() Options {
 	orDefault(&o.KeepChangesFor, DefaultKeepChangesFor)
 	orDefault(&o.FlushInterval, DefaultFlushInterval)
 	orDefault(&o.Tombstone, DefaultTombstone)
+	orDefault(&o.PublishFrom, DefaultPublishFrom)
+	orDefault(&o.PublishTo, DefaultPublishTo)
 	orDefault(&o.KeepAudit, DefaultKeepAudit)
 	orDefault(&o.LogReaders, DefaultLogReaders)
 	orDefault(&o.LogReadersPerNode, DefaultLogReadersNode)
@@ -144,6 +150,9 @@ func (o Options) Validate() error {
 	}
 	if n := o.InstanceNetwork; !n.Addr().Is4() || n.Bits() > 24 || n != n.Masked() {
 		return muster.InvalidField("instance-network", "%s is not an IPv4 network of at least a /24 with its host bits zero; give one such as %s", n, DefaultInstanceNetwork)
+	}
+	if o.PublishFrom > o.PublishTo || o.PublishTo > 65535 {
+		return muster.InvalidField("publish-ports", "%d to %d are no ports; give two numbers up to 65535, the lower one first", o.PublishFrom, o.PublishTo)
 	}
 	return nil
 }
@@ -172,6 +181,7 @@ type Registry struct {
 	readers readers
 	used    uses
 	refused refusals
+	outputs outputs
 	signIns signIns
 	sweeps  chan struct{} // wakes the sweeper
 	nudges  chan Nudge
@@ -197,7 +207,7 @@ func Open(ctx context.Context, deps Deps, opts Options) (*Registry, error) {
 	r.pulse = liveness.NewPulse(r.opts.Liveness.Interval, r.opts.Now)
 	r.commits = &committer{
 		store: deps.Store, log: deps.Logger, now: func() time.Time { return stamp(r.opts.Now()) }, seen: r.beats.seen,
-		limit: r.opts.MaxBatch, queue: make(chan call, r.opts.MaxQueue), stopped: make(chan struct{}),
+		limit: r.opts.MaxBatch, ports: r.ports(), queue: make(chan call, r.opts.MaxQueue), stopped: make(chan struct{}),
 		settle: r.settle, hear: r.hear, announce: r.announce, recover: r.reload,
 	}
 	if err := r.reload(ctx); err != nil {
@@ -242,6 +252,13 @@ func (r *Registry) install(s *muster.State, at time.Time) error {
 	}
 	for _, i := range s.Images {
 		b.insert(tableImage, i)
+	}
+	for _, o := range s.Services {
+		b.insert(tableService, o)
+		if u := uses[nodeOfInstance(b.view.rawInstance(o.InstanceID))]; u != nil && u.desiredRevision < o.DesiredRevision {
+			u.desiredRevision = o.DesiredRevision
+			b.insert(tableUse, u)
+		}
 	}
 	for _, k := range s.Keys {
 		b.insert(tableKey, k)

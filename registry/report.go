@@ -69,6 +69,7 @@ func (r *Registry) applyReport(v View, w *Writes, n *muster.Node, in *muster.Rep
 		here[disk(i.Machine)] = i
 	}
 	reported := map[muster.InstanceID]bool{}
+	applied := func(revision int64) bool { return in.Epoch == v.meta().epoch && in.AppliedRevision >= revision }
 	next := v.meta().sequences[muster.InstanceSequence]
 	for k := range in.Instances {
 		m := &in.Instances[k]
@@ -89,11 +90,11 @@ func (r *Registry) applyReport(v View, w *Writes, n *muster.Node, in *muster.Rep
 		default:
 			reported[i.ID] = true
 			r.observe(w, n, i, m)
+			r.observeServices(v, w, i, m, applied)
 		}
 	}
 	for i := range v.InstancesOn(n.UID) {
-		known := in.Epoch == v.meta().epoch && in.AppliedRevision >= i.DesiredRevision
-		if !reported[i.ID] && (known || i.Status == muster.Unknown) {
+		if !reported[i.ID] && (applied(i.DesiredRevision) || i.Status == muster.Unknown) {
 			r.miss(w, i)
 		}
 	}

@@ -29,6 +29,9 @@ func (s sight) instance(v View, i *muster.Instance) bool {
 	if s.all() {
 		return true
 	}
+	if i == nil {
+		return false
+	}
 	on := i.NodeUID
 	if on == "" {
 		on = i.PinnedNode
@@ -47,6 +50,8 @@ func (s sight) change(v View, c *muster.Change) bool {
 		return s.node(c.Node)
 	case c.Instance != nil:
 		return s.instance(v, c.Instance)
+	case c.Service != nil:
+		return s.instance(v, v.rawInstance(c.Service.InstanceID))
 	}
 	return true
 }

@@ -140,10 +140,16 @@ func (v View) LiveNodes() iter.Seq[*muster.Node] {
 
 // Instance returns the instance, or nil.
 func (v View) Instance(id muster.InstanceID) *muster.Instance {
-	i, _ := v.one(tableInstance, byID, id).(*muster.Instance)
+	i := v.rawInstance(id)
 	if i == nil || !v.sight.instance(v, i) {
 		return nil
 	}
+	return i
+}
+
+// rawInstance is Instance whatever is seen.
+func (v View) rawInstance(id muster.InstanceID) *muster.Instance {
+	i, _ := v.one(tableInstance, byID, id).(*muster.Instance)
 	return i
 }
 

@@ -17,6 +17,7 @@ type step struct {
 	condition *muster.Condition
 	image     *muster.Image
 	request   *muster.Request
+	service   *muster.Service
 	key       *muster.AccessKey
 	token     *muster.JoinToken
 	audit     *muster.AuditEntry
@@ -78,6 +79,21 @@ func (w *Writes) ForgetNode(n *muster.Node, reason string) {
 	w.steps = append(w.steps, step{node: n, reason: reason, deleted: true})
 }
 
+// Service puts a service: a copy that the caller made and does not touch again.
+func (w *Writes) Service(s *muster.Service, reason string) {
+	w.steps = append(w.steps, step{service: s, reason: reason})
+}
+
+// AssignService puts a service and moves its node's desired revision.
+func (w *Writes) AssignService(s *muster.Service, reason string) {
+	w.steps = append(w.steps, step{service: s, reason: reason, desired: true})
+}
+
+// ForgetService ends the record of a service.
+func (w *Writes) ForgetService(s *muster.Service, reason string) {
+	w.steps = append(w.steps, step{service: s, reason: reason, deleted: true})
+}
+
 // Key puts an access key: a copy that the caller made and does not touch again.
 func (w *Writes) Key(k *muster.AccessKey, reason string) {
 	w.steps = append(w.steps, step{key: k, reason: reason})
@@ -116,6 +132,7 @@ func (w *Writes) mark(m reportMark) { w.steps = append(w.steps, step{report: &m}
 func (w *Writes) check(v View) error {
 	nodes := map[muster.NodeUID]muster.NodeStatus{}
 	instances := map[muster.InstanceID]muster.InstanceStatus{}
+	services := map[muster.ServiceID]muster.ServiceStatus{}
 	for _, s := range w.steps {
 		switch {
 		case s.node != nil && !s.deleted:
@@ -136,6 +153,15 @@ func (w *Writes) check(v View) error {
 				return fmt.Errorf("instance %s may not go from %q to %q", s.instance.ID, before, s.instance.Status)
 			}
 			instances[s.instance.ID] = s.instance.Status
+		case s.service != nil && !s.deleted:
+			before, seen := services[s.service.ID]
+			if o := v.Service(s.service.ID); !seen && o != nil {
+				before = o.Status
+			}
+			if !before.MayBecome(s.service.Status) {
+				return fmt.Errorf("service %s may not go from %q to %q", s.service.ID, before, s.service.Status)
+			}
+			services[s.service.ID] = s.service.Status
 		}
 	}
 	return nil

@@ -36,6 +36,7 @@ type ResolverRoot interface {
 	Mutation() MutationResolver
 	Node() NodeResolver
 	Query() QueryResolver
+	Service() ServiceResolver
 	Subscription() SubscriptionResolver
 	Volume() VolumeResolver
 }
@@ -79,8 +80,10 @@ type ComplexityRoot struct {
 	}
 
 	AgentRequest struct {
-		ID  func(childComplexity int) int
-		Log func(childComplexity int) int
+		Check func(childComplexity int) int
+		Exec  func(childComplexity int) int
+		ID    func(childComplexity int) int
+		Log   func(childComplexity int) int
 	}
 
 	AnswerAgentRequestPayload struct {
@@ -93,7 +96,6 @@ type ComplexityRoot struct {
 		CPULimit    func(childComplexity int) int
 		Command     func(childComplexity int) int
 		Desired     func(childComplexity int) int
-		DiskLimitMB func(childComplexity int) int
 		Ended       func(childComplexity int) int
 		Env         func(childComplexity int) int
 		Generation  func(childComplexity int) int
@@ -102,6 +104,7 @@ type ComplexityRoot struct {
 		Machine     func(childComplexity int) int
 		MemLimitMB  func(childComplexity int) int
 		Name        func(childComplexity int) int
+		Services    func(childComplexity int) int
 		Volumes     func(childComplexity int) int
 	}
 
@@ -179,6 +182,40 @@ type ComplexityRoot struct {
 		Node   func(childComplexity int) int
 	}
 
+	Check struct {
+		Body         func(childComplexity int) int
+		Command      func(childComplexity int) int
+		FailAfter    func(childComplexity int) int
+		InitialDelay func(childComplexity int) int
+		Interval     func(childComplexity int) int
+		Kind         func(childComplexity int) int
+		Name         func(childComplexity int) int
+		PassAfter    func(childComplexity int) int
+		Path         func(childComplexity int) int
+		Pause        func(childComplexity int) int
+		Port         func(childComplexity int) int
+		SkipVerify   func(childComplexity int) int
+		Status       func(childComplexity int) int
+		TLS          func(childComplexity int) int
+		Timeout      func(childComplexity int) int
+		Tries        func(childComplexity int) int
+	}
+
+	CheckRequest struct {
+		Check   func(childComplexity int) int
+		Output  func(childComplexity int) int
+		Service func(childComplexity int) int
+		Status  func(childComplexity int) int
+	}
+
+	CheckResult struct {
+		At     func(childComplexity int) int
+		Name   func(childComplexity int) int
+		Output func(childComplexity int) int
+		Since  func(childComplexity int) int
+		Status func(childComplexity int) int
+	}
+
 	ClusterHealth struct {
 		Brake      func(childComplexity int) int
 		Conditions func(childComplexity int) int
@@ -218,6 +255,11 @@ type ComplexityRoot struct {
 		Path      func(childComplexity int) int
 	}
 
+	DeployServicePayload struct {
+		Revision func(childComplexity int) int
+		Service  func(childComplexity int) int
+	}
+
 	Drain struct {
 		Deadline func(childComplexity int) int
 		Done     func(childComplexity int) int
@@ -237,6 +279,18 @@ type ComplexityRoot struct {
 		MissedBeats func(childComplexity int) int
 		Reason      func(childComplexity int) int
 		Silence     func(childComplexity int) int
+	}
+
+	ExecRequest struct {
+		Columns  func(childComplexity int) int
+		Command  func(childComplexity int) int
+		Dir      func(childComplexity int) int
+		Env      func(childComplexity int) int
+		Machine  func(childComplexity int) int
+		Rows     func(childComplexity int) int
+		Session  func(childComplexity int) int
+		Terminal func(childComplexity int) int
+		User     func(childComplexity int) int
 	}
 
 	ForgetNodePayload struct {
@@ -259,6 +313,7 @@ type ComplexityRoot struct {
 		PreviousStatus func(childComplexity int) int
 		Reason         func(childComplexity int) int
 		Revision       func(childComplexity int) int
+		Service        func(childComplexity int) int
 		Status         func(childComplexity int) int
 		Type           func(childComplexity int) int
 	}
@@ -302,7 +357,6 @@ type ComplexityRoot struct {
 		Command          func(childComplexity int) int
 		CreatedAt        func(childComplexity int) int
 		Desired          func(childComplexity int) int
-		DiskLimitMB      func(childComplexity int) int
 		EndedAt          func(childComplexity int) int
 		EnvNames         func(childComplexity int) int
 		ExitCode         func(childComplexity int) int
@@ -415,6 +469,7 @@ type ComplexityRoot struct {
 		Limit   func(childComplexity int) int
 		Machine func(childComplexity int) int
 		Offset  func(childComplexity int) int
+		Process func(childComplexity int) int
 		Tail    func(childComplexity int) int
 		Wait    func(childComplexity int) int
 	}
@@ -426,6 +481,7 @@ type ComplexityRoot struct {
 		CreateAccessKey    func(childComplexity int, input muster.CreateAccessKeyInput) int
 		CreateJoinToken    func(childComplexity int, input muster.CreateJoinTokenInput) int
 		CreateSignIn       func(childComplexity int, input CreateSignInInput) int
+		DeployService      func(childComplexity int, input muster.DeployServiceInput) int
 		DrainNode          func(childComplexity int, input muster.DrainNodeInput) int
 		ForgetNode         func(childComplexity int, input ForgetNodeInput) int
 		Heartbeat          func(childComplexity int, input muster.HeartbeatInput) int
@@ -434,18 +490,24 @@ type ComplexityRoot struct {
 		LabelNode          func(childComplexity int, input muster.LabelInput) int
 		LaunchInstance     func(childComplexity int, input muster.LaunchInstanceInput) int
 		RegisterNode       func(childComplexity int, input muster.RegisterNodeInput) int
+		RegisterService    func(childComplexity int, input muster.RegisterServiceInput) int
 		ReleaseBrake       func(childComplexity int, input ReleaseBrakeInput) int
 		RemoveImage        func(childComplexity int, input RemoveImageInput) int
 		RemoveNode         func(childComplexity int, input RemoveNodeInput) int
+		RemoveService      func(childComplexity int, input RemoveServiceInput) int
 		RemoveVolume       func(childComplexity int, input muster.RemoveVolumeInput) int
 		RenewCertificate   func(childComplexity int, input RenewCertificateInput) int
+		ReportCheck        func(childComplexity int, input muster.ReportCheckInput) int
 		ReportInstances    func(childComplexity int, input muster.ReportInstancesInput) int
 		RestartInstance    func(childComplexity int, input RestartInstanceInput) int
+		RestartService     func(childComplexity int, input RestartServiceInput) int
 		RevokeAccessKey    func(childComplexity int, input RevokeAccessKeyInput) int
 		RevokeJoinToken    func(childComplexity int, input RevokeJoinTokenInput) int
 		RotateAccessKey    func(childComplexity int, input RotateAccessKeyInput) int
 		StartInstance      func(childComplexity int, input StartInstanceInput) int
+		StartService       func(childComplexity int, input StartServiceInput) int
 		StopInstance       func(childComplexity int, input StopInstanceInput) int
+		StopService        func(childComplexity int, input StopServiceInput) int
 		TerminateInstance  func(childComplexity int, input TerminateInstanceInput) int
 		UncordonNode       func(childComplexity int, input UncordonNodeInput) int
 	}
@@ -457,7 +519,6 @@ type ComplexityRoot struct {
 		CPUCount         func(childComplexity int) int
 		Changes          func(childComplexity int, first *int) int
 		DesiredRevision  func(childComplexity int) int
-		DiskLimits       func(childComplexity int) int
 		Drain            func(childComplexity int) int
 		Free             func(childComplexity int) int
 		HostPaths        func(childComplexity int) int
@@ -533,6 +594,11 @@ type ComplexityRoot struct {
 		Tag     func(childComplexity int) int
 	}
 
+	Published struct {
+		Port     func(childComplexity int) int
+		Protocol func(childComplexity int) int
+	}
+
 	Query struct {
 		AccessKeys    func(childComplexity int, first *int, after *string) int
 		Assignments   func(childComplexity int, uid string, incarnation int64) int
@@ -549,6 +615,8 @@ type ComplexityRoot struct {
 		Nodes         func(childComplexity int, filter *muster.NodeFilter, first *int, after *string) int
 		Peers         func(childComplexity int, uid string, incarnation int64) int
 		ServerInfo    func(childComplexity int) int
+		Service       func(childComplexity int, id string) int
+		Services      func(childComplexity int, filter *muster.ServiceFilter, first *int, after *string) int
 		Volumes       func(childComplexity int, nodeID *string, first *int, after *string) int
 		Whoami        func(childComplexity int) int
 	}
@@ -558,6 +626,22 @@ type ComplexityRoot struct {
 		Remove   func(childComplexity int) int
 		Revision func(childComplexity int) int
 		Server   func(childComplexity int) int
+	}
+
+	RegisterServicePayload struct {
+		Revision func(childComplexity int) int
+		Service  func(childComplexity int) int
+	}
+
+	RegistrationSpec struct {
+		Address     func(childComplexity int) int
+		Annotations func(childComplexity int) int
+		Cluster     func(childComplexity int) int
+		Port        func(childComplexity int) int
+		Priority    func(childComplexity int) int
+		Protocol    func(childComplexity int) int
+		Service     func(childComplexity int) int
+		TTL         func(childComplexity int) int
 	}
 
 	ReleaseBrakePayload struct {
@@ -576,6 +660,11 @@ type ComplexityRoot struct {
 		Revision func(childComplexity int) int
 	}
 
+	RemoveServicePayload struct {
+		Revision func(childComplexity int) int
+		Service  func(childComplexity int) int
+	}
+
 	RemoveVolumePayload struct {
 		Revision func(childComplexity int) int
 		Volume   func(childComplexity int) int
@@ -586,6 +675,10 @@ type ComplexityRoot struct {
 		Certificate func(childComplexity int) int
 	}
 
+	ReportCheckPayload struct {
+		Service func(childComplexity int) int
+	}
+
 	ReportInstancesPayload struct {
 		Remove   func(childComplexity int) int
 		Revision func(childComplexity int) int
@@ -594,6 +687,19 @@ type ComplexityRoot struct {
 	RestartInstancePayload struct {
 		Instance func(childComplexity int) int
 		Revision func(childComplexity int) int
+	}
+
+	RestartPolicy struct {
+		Attempts func(childComplexity int) int
+		Backoff  func(childComplexity int) int
+		Longest  func(childComplexity int) int
+		When     func(childComplexity int) int
+		Window   func(childComplexity int) int
+	}
+
+	RestartServicePayload struct {
+		Revision func(childComplexity int) int
+		Service  func(childComplexity int) int
 	}
 
 	RevokeAccessKeyPayload struct {
@@ -626,9 +732,99 @@ type ComplexityRoot struct {
 		Version           func(childComplexity int) int
 	}
 
+	Service struct {
+		Announced          func(childComplexity int) int
+		Changes            func(childComplexity int, first *int) int
+		CheckResults       func(childComplexity int) int
+		Checks             func(childComplexity int) int
+		Command            func(childComplexity int) int
+		CreatedAt          func(childComplexity int) int
+		DeployURL          func(childComplexity int) int
+		Desired            func(childComplexity int) int
+		Dir                func(childComplexity int) int
+		EndedAt            func(childComplexity int) int
+		EnvNames           func(childComplexity int) int
+		ExitCode           func(childComplexity int) int
+		Generation         func(childComplexity int) int
+		Health             func(childComplexity int) int
+		HealthReason       func(childComplexity int) int
+		ID                 func(childComplexity int) int
+		Instance           func(childComplexity int) int
+		InstanceID         func(childComplexity int) int
+		Name               func(childComplexity int) int
+		Node               func(childComplexity int) int
+		OwnsInstance       func(childComplexity int) int
+		PID                func(childComplexity int) int
+		Port               func(childComplexity int) int
+		Publish            func(childComplexity int) int
+		RegisterWhenStable func(childComplexity int) int
+		RemovedAt          func(childComplexity int) int
+		Restart            func(childComplexity int) int
+		Restarts           func(childComplexity int) int
+		Revision           func(childComplexity int) int
+		SHA256             func(childComplexity int) int
+		StableFor          func(childComplexity int) int
+		StartedAt          func(childComplexity int) int
+		Status             func(childComplexity int) int
+		StatusReason       func(childComplexity int) int
+		UnhealthyBecause   func(childComplexity int) int
+		User               func(childComplexity int) int
+	}
+
+	ServiceAssignment struct {
+		Announced  func(childComplexity int) int
+		Checks     func(childComplexity int) int
+		Command    func(childComplexity int) int
+		DeployURL  func(childComplexity int) int
+		Desired    func(childComplexity int) int
+		Dir        func(childComplexity int) int
+		Ended      func(childComplexity int) int
+		Env        func(childComplexity int) int
+		Generation func(childComplexity int) int
+		ID         func(childComplexity int) int
+		Name       func(childComplexity int) int
+		Port       func(childComplexity int) int
+		Publish    func(childComplexity int) int
+		Restart    func(childComplexity int) int
+		SHA256     func(childComplexity int) int
+		User       func(childComplexity int) int
+	}
+
+	ServiceChange struct {
+		Actor          func(childComplexity int) int
+		ActorAddr      func(childComplexity int) int
+		ActorKey       func(childComplexity int) int
+		At             func(childComplexity int) int
+		Cursor         func(childComplexity int) int
+		Kind           func(childComplexity int) int
+		Left           func(childComplexity int) int
+		PreviousStatus func(childComplexity int) int
+		Reason         func(childComplexity int) int
+		Revision       func(childComplexity int) int
+		Service        func(childComplexity int) int
+		Status         func(childComplexity int) int
+		Type           func(childComplexity int) int
+	}
+
+	ServiceConnection struct {
+		Edges      func(childComplexity int) int
+		PageInfo   func(childComplexity int) int
+		TotalCount func(childComplexity int) int
+	}
+
+	ServiceEdge struct {
+		Cursor func(childComplexity int) int
+		Node   func(childComplexity int) int
+	}
+
 	StartInstancePayload struct {
 		Instance func(childComplexity int) int
 		Revision func(childComplexity int) int
+	}
+
+	StartServicePayload struct {
+		Revision func(childComplexity int) int
+		Service  func(childComplexity int) int
 	}
 
 	StatusCount struct {
@@ -641,12 +837,18 @@ type ComplexityRoot struct {
 		Revision func(childComplexity int) int
 	}
 
+	StopServicePayload struct {
+		Revision func(childComplexity int) int
+		Service  func(childComplexity int) int
+	}
+
 	Subscription struct {
 		AgentRequests   func(childComplexity int, uid string, incarnation int64) int
 		HealthChanges   func(childComplexity int, since *muster.Cursor, initial *bool, filter *muster.HealthFilter) int
 		InstanceChanges func(childComplexity int, since *muster.Cursor, initial *bool, filter *muster.InstanceFilter) int
 		InstanceLogs    func(childComplexity int, id string, after *string, tail *int, follow *bool) int
 		NodeChanges     func(childComplexity int, since *muster.Cursor, initial *bool, filter *muster.NodeFilter) int
+		ServiceChanges  func(childComplexity int, since *muster.Cursor, initial *bool, filter *muster.ServiceFilter) int
 	}
 
 	TerminateInstancePayload struct {
@@ -741,6 +943,13 @@ type MutationResolver interface {
 	RestartInstance(ctx context.Context, input RestartInstanceInput) (*RestartInstancePayload, error)
 	RemoveImage(ctx context.Context, input RemoveImageInput) (*RemoveImagePayload, error)
 	RemoveVolume(ctx context.Context, input muster.RemoveVolumeInput) (*RemoveVolumePayload, error)
+	DeployService(ctx context.Context, input muster.DeployServiceInput) (*DeployServicePayload, error)
+	RegisterService(ctx context.Context, input muster.RegisterServiceInput) (*RegisterServicePayload, error)
+	StartService(ctx context.Context, input StartServiceInput) (*StartServicePayload, error)
+	StopService(ctx context.Context, input StopServiceInput) (*StopServicePayload, error)
+	RestartService(ctx context.Context, input RestartServiceInput) (*RestartServicePayload, error)
+	RemoveService(ctx context.Context, input RemoveServiceInput) (*RemoveServicePayload, error)
+	ReportCheck(ctx context.Context, input muster.ReportCheckInput) (*ReportCheckPayload, error)
 	CreateAccessKey(ctx context.Context, input muster.CreateAccessKeyInput) (*CreateAccessKeyPayload, error)
 	RevokeAccessKey(ctx context.Context, input RevokeAccessKeyInput) (*RevokeAccessKeyPayload, error)
 	RotateAccessKey(ctx context.Context, input RotateAccessKeyInput) (*RotateAccessKeyPayload, error)
@@ -776,6 +985,8 @@ type QueryResolver interface {
 	ClusterHealth(ctx context.Context) (*muster.ClusterHealth, error)
 	Image(ctx context.Context, name string) (*muster.Image, error)
 	Images(ctx context.Context, first *int, after *string) (*muster.ImageConnection, error)
+	Service(ctx context.Context, id string) (*muster.Service, error)
+	Services(ctx context.Context, filter *muster.ServiceFilter, first *int, after *string) (*muster.ServiceConnection, error)
 	Volumes(ctx context.Context, nodeID *string, first *int, after *string) (*muster.VolumeConnection, error)
 	Changes(ctx context.Context, since *muster.Cursor, objectID *string, first *int) (*muster.ChangeConnection, error)
 	ServerInfo(ctx context.Context) (*muster.ServerInfo, error)
@@ -786,10 +997,23 @@ type QueryResolver interface {
 	Assignments(ctx context.Context, uid string, incarnation int64) (*muster.Assignments, error)
 	Peers(ctx context.Context, uid string, incarnation int64) (*muster.Peers, error)
 }
+type ServiceResolver interface {
+	Instance(ctx context.Context, obj *muster.Service) (*muster.Instance, error)
+	Node(ctx context.Context, obj *muster.Service) (*muster.Node, error)
+
+	CheckResults(ctx context.Context, obj *muster.Service) ([]*muster.CheckResult, error)
+
+	Health(ctx context.Context, obj *muster.Service) (muster.ServiceHealth, error)
+
+	UnhealthyBecause(ctx context.Context, obj *muster.Service) (*muster.Evidence, error)
+
+	Changes(ctx context.Context, obj *muster.Service, first *int) ([]*muster.Change, error)
+}
 type SubscriptionResolver interface {
 	HealthChanges(ctx context.Context, since *muster.Cursor, initial *bool, filter *muster.HealthFilter) (<-chan *muster.Event, error)
 	NodeChanges(ctx context.Context, since *muster.Cursor, initial *bool, filter *muster.NodeFilter) (<-chan *muster.Event, error)
 	InstanceChanges(ctx context.Context, since *muster.Cursor, initial *bool, filter *muster.InstanceFilter) (<-chan *muster.Event, error)
+	ServiceChanges(ctx context.Context, since *muster.Cursor, initial *bool, filter *muster.ServiceFilter) (<-chan *muster.Event, error)
 	InstanceLogs(ctx context.Context, id string, after *string, tail *int, follow *bool) (<-chan *muster.LogPiece, error)
 	AgentRequests(ctx context.Context, uid string, incarnation int64) (<-chan *muster.AgentRequest, error)
 }
@@ -947,6 +1171,18 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 
 		return e.ComplexityRoot.AdoptInstancePayload.Revision(childComplexity), true
 
+	case "AgentRequest.check":
+		if e.ComplexityRoot.AgentRequest.Check == nil {
+			break
+		}
+
+		return e.ComplexityRoot.AgentRequest.Check(childComplexity), true
+	case "AgentRequest.exec":
+		if e.ComplexityRoot.AgentRequest.Exec == nil {
+			break
+		}
+
+		return e.ComplexityRoot.AgentRequest.Exec(childComplexity), true
 	case "AgentRequest.id":
 		if e.ComplexityRoot.AgentRequest.ID == nil {
 			break
@@ -997,12 +1233,6 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Assignment.Desired(childComplexity), true
-	case "Assignment.diskLimitMb":
-		if e.ComplexityRoot.Assignment.DiskLimitMB == nil {
-			break
-		}
-
-		return e.ComplexityRoot.Assignment.DiskLimitMB(childComplexity), true
 	case "Assignment.ended":
 		if e.ComplexityRoot.Assignment.Ended == nil {
 			break
@@ -1051,6 +1281,12 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Assignment.Name(childComplexity), true
+	case "Assignment.services":
+		if e.ComplexityRoot.Assignment.Services == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Assignment.Services(childComplexity), true
 	case "Assignment.volumes":
 		if e.ComplexityRoot.Assignment.Volumes == nil {
 			break
@@ -1349,6 +1585,159 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 
 		return e.ComplexityRoot.ChangeEdge.Node(childComplexity), true
 
+	case "Check.body":
+		if e.ComplexityRoot.Check.Body == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Check.Body(childComplexity), true
+	case "Check.command":
+		if e.ComplexityRoot.Check.Command == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Check.Command(childComplexity), true
+	case "Check.failAfter":
+		if e.ComplexityRoot.Check.FailAfter == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Check.FailAfter(childComplexity), true
+	case "Check.initialDelay":
+		if e.ComplexityRoot.Check.InitialDelay == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Check.InitialDelay(childComplexity), true
+	case "Check.interval":
+		if e.ComplexityRoot.Check.Interval == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Check.Interval(childComplexity), true
+	case "Check.kind":
+		if e.ComplexityRoot.Check.Kind == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Check.Kind(childComplexity), true
+	case "Check.name":
+		if e.ComplexityRoot.Check.Name == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Check.Name(childComplexity), true
+	case "Check.passAfter":
+		if e.ComplexityRoot.Check.PassAfter == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Check.PassAfter(childComplexity), true
+	case "Check.path":
+		if e.ComplexityRoot.Check.Path == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Check.Path(childComplexity), true
+	case "Check.pause":
+		if e.ComplexityRoot.Check.Pause == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Check.Pause(childComplexity), true
+	case "Check.port":
+		if e.ComplexityRoot.Check.Port == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Check.Port(childComplexity), true
+	case "Check.skipVerify":
+		if e.ComplexityRoot.Check.SkipVerify == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Check.SkipVerify(childComplexity), true
+	case "Check.status":
+		if e.ComplexityRoot.Check.Status == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Check.Status(childComplexity), true
+	case "Check.tls":
+		if e.ComplexityRoot.Check.TLS == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Check.TLS(childComplexity), true
+	case "Check.timeout":
+		if e.ComplexityRoot.Check.Timeout == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Check.Timeout(childComplexity), true
+	case "Check.tries":
+		if e.ComplexityRoot.Check.Tries == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Check.Tries(childComplexity), true
+
+	case "CheckRequest.check":
+		if e.ComplexityRoot.CheckRequest.Check == nil {
+			break
+		}
+
+		return e.ComplexityRoot.CheckRequest.Check(childComplexity), true
+	case "CheckRequest.output":
+		if e.ComplexityRoot.CheckRequest.Output == nil {
+			break
+		}
+
+		return e.ComplexityRoot.CheckRequest.Output(childComplexity), true
+	case "CheckRequest.service":
+		if e.ComplexityRoot.CheckRequest.Service == nil {
+			break
+		}
+
+		return e.ComplexityRoot.CheckRequest.Service(childComplexity), true
+	case "CheckRequest.status":
+		if e.ComplexityRoot.CheckRequest.Status == nil {
+			break
+		}
+
+		return e.ComplexityRoot.CheckRequest.Status(childComplexity), true
+
+	case "CheckResult.at":
+		if e.ComplexityRoot.CheckResult.At == nil {
+			break
+		}
+
+		return e.ComplexityRoot.CheckResult.At(childComplexity), true
+	case "CheckResult.name":
+		if e.ComplexityRoot.CheckResult.Name == nil {
+			break
+		}
+
+		return e.ComplexityRoot.CheckResult.Name(childComplexity), true
+	case "CheckResult.output":
+		if e.ComplexityRoot.CheckResult.Output == nil {
+			break
+		}
+
+		return e.ComplexityRoot.CheckResult.Output(childComplexity), true
+	case "CheckResult.since":
+		if e.ComplexityRoot.CheckResult.Since == nil {
+			break
+		}
+
+		return e.ComplexityRoot.CheckResult.Since(childComplexity), true
+	case "CheckResult.status":
+		if e.ComplexityRoot.CheckResult.Status == nil {
+			break
+		}
+
+		return e.ComplexityRoot.CheckResult.Status(childComplexity), true
+
 	case "ClusterHealth.brake":
 		if e.ComplexityRoot.ClusterHealth.Brake == nil {
 			break
@@ -1481,6 +1870,19 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 
 		return e.ComplexityRoot.CreateSignInPayload.Path(childComplexity), true
 
+	case "DeployServicePayload.revision":
+		if e.ComplexityRoot.DeployServicePayload.Revision == nil {
+			break
+		}
+
+		return e.ComplexityRoot.DeployServicePayload.Revision(childComplexity), true
+	case "DeployServicePayload.service":
+		if e.ComplexityRoot.DeployServicePayload.Service == nil {
+			break
+		}
+
+		return e.ComplexityRoot.DeployServicePayload.Service(childComplexity), true
+
 	case "Drain.deadline":
 		if e.ComplexityRoot.Drain.Deadline == nil {
 			break
@@ -1555,6 +1957,61 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Evidence.Silence(childComplexity), true
+
+	case "ExecRequest.columns":
+		if e.ComplexityRoot.ExecRequest.Columns == nil {
+			break
+		}
+
+		return e.ComplexityRoot.ExecRequest.Columns(childComplexity), true
+	case "ExecRequest.command":
+		if e.ComplexityRoot.ExecRequest.Command == nil {
+			break
+		}
+
+		return e.ComplexityRoot.ExecRequest.Command(childComplexity), true
+	case "ExecRequest.dir":
+		if e.ComplexityRoot.ExecRequest.Dir == nil {
+			break
+		}
+
+		return e.ComplexityRoot.ExecRequest.Dir(childComplexity), true
+	case "ExecRequest.env":
+		if e.ComplexityRoot.ExecRequest.Env == nil {
+			break
+		}
+
+		return e.ComplexityRoot.ExecRequest.Env(childComplexity), true
+	case "ExecRequest.machine":
+		if e.ComplexityRoot.ExecRequest.Machine == nil {
+			break
+		}
+
+		return e.ComplexityRoot.ExecRequest.Machine(childComplexity), true
+	case "ExecRequest.rows":
+		if e.ComplexityRoot.ExecRequest.Rows == nil {
+			break
+		}
+
+		return e.ComplexityRoot.ExecRequest.Rows(childComplexity), true
+	case "ExecRequest.session":
+		if e.ComplexityRoot.ExecRequest.Session == nil {
+			break
+		}
+
+		return e.ComplexityRoot.ExecRequest.Session(childComplexity), true
+	case "ExecRequest.terminal":
+		if e.ComplexityRoot.ExecRequest.Terminal == nil {
+			break
+		}
+
+		return e.ComplexityRoot.ExecRequest.Terminal(childComplexity), true
+	case "ExecRequest.user":
+		if e.ComplexityRoot.ExecRequest.User == nil {
+			break
+		}
+
+		return e.ComplexityRoot.ExecRequest.User(childComplexity), true
 
 	case "ForgetNodePayload.node":
 		if e.ComplexityRoot.ForgetNodePayload.Node == nil {
@@ -1653,6 +2110,12 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.HealthChange.Revision(childComplexity), true
+	case "HealthChange.service":
+		if e.ComplexityRoot.HealthChange.Service == nil {
+			break
+		}
+
+		return e.ComplexityRoot.HealthChange.Service(childComplexity), true
 	case "HealthChange.status":
 		if e.ComplexityRoot.HealthChange.Status == nil {
 			break
@@ -1831,12 +2294,6 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Instance.Desired(childComplexity), true
-	case "Instance.diskLimitMb":
-		if e.ComplexityRoot.Instance.DiskLimitMB == nil {
-			break
-		}
-
-		return e.ComplexityRoot.Instance.DiskLimitMB(childComplexity), true
 	case "Instance.endedAt":
 		if e.ComplexityRoot.Instance.EndedAt == nil {
 			break
@@ -2305,6 +2762,12 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.LogRequest.Offset(childComplexity), true
+	case "LogRequest.process":
+		if e.ComplexityRoot.LogRequest.Process == nil {
+			break
+		}
+
+		return e.ComplexityRoot.LogRequest.Process(childComplexity), true
 	case "LogRequest.tail":
 		if e.ComplexityRoot.LogRequest.Tail == nil {
 			break
@@ -2384,6 +2847,17 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Mutation.CreateSignIn(childComplexity, args["input"].(CreateSignInInput)), true
+	case "Mutation.deployService":
+		if e.ComplexityRoot.Mutation.DeployService == nil {
+			break
+		}
+
+		args, err := ec.field_Mutation_deployService_args(ctx, rawArgs)
+		if err != nil {
+			return 0, false
+		}
+
+		return e.ComplexityRoot.Mutation.DeployService(childComplexity, args["input"].(muster.DeployServiceInput)), true
 	case "Mutation.drainNode":
 		if e.ComplexityRoot.Mutation.DrainNode == nil {
 			break
@@ -2472,6 +2946,17 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Mutation.RegisterNode(childComplexity, args["input"].(muster.RegisterNodeInput)), true
+	case "Mutation.registerService":
+		if e.ComplexityRoot.Mutation.RegisterService == nil {
+			break
+		}
+
+		args, err := ec.field_Mutation_registerService_args(ctx, rawArgs)
+		if err != nil {
+			return 0, false
+		}
+
+		return e.ComplexityRoot.Mutation.RegisterService(childComplexity, args["input"].(muster.RegisterServiceInput)), true
 	case "Mutation.releaseBrake":
 		if e.ComplexityRoot.Mutation.ReleaseBrake == nil {
 			break
@@ -2505,6 +2990,17 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Mutation.RemoveNode(childComplexity, args["input"].(RemoveNodeInput)), true
+	case "Mutation.removeService":
+		if e.ComplexityRoot.Mutation.RemoveService == nil {
+			break
+		}
+
+		args, err := ec.field_Mutation_removeService_args(ctx, rawArgs)
+		if err != nil {
+			return 0, false
+		}
+
+		return e.ComplexityRoot.Mutation.RemoveService(childComplexity, args["input"].(RemoveServiceInput)), true
 	case "Mutation.removeVolume":
 		if e.ComplexityRoot.Mutation.RemoveVolume == nil {
 			break
@@ -2527,6 +3023,17 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Mutation.RenewCertificate(childComplexity, args["input"].(RenewCertificateInput)), true
+	case "Mutation.reportCheck":
+		if e.ComplexityRoot.Mutation.ReportCheck == nil {
+			break
+		}
+
+		args, err := ec.field_Mutation_reportCheck_args(ctx, rawArgs)
+		if err != nil {
+			return 0, false
+		}
+
+		return e.ComplexityRoot.Mutation.ReportCheck(childComplexity, args["input"].(muster.ReportCheckInput)), true
 	case "Mutation.reportInstances":
 		if e.ComplexityRoot.Mutation.ReportInstances == nil {
 			break
@@ -2549,6 +3056,17 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Mutation.RestartInstance(childComplexity, args["input"].(RestartInstanceInput)), true
+	case "Mutation.restartService":
+		if e.ComplexityRoot.Mutation.RestartService == nil {
+			break
+		}
+
+		args, err := ec.field_Mutation_restartService_args(ctx, rawArgs)
+		if err != nil {
+			return 0, false
+		}
+
+		return e.ComplexityRoot.Mutation.RestartService(childComplexity, args["input"].(RestartServiceInput)), true
 	case "Mutation.revokeAccessKey":
 		if e.ComplexityRoot.Mutation.RevokeAccessKey == nil {
 			break
@@ -2593,6 +3111,17 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Mutation.StartInstance(childComplexity, args["input"].(StartInstanceInput)), true
+	case "Mutation.startService":
+		if e.ComplexityRoot.Mutation.StartService == nil {
+			break
+		}
+
+		args, err := ec.field_Mutation_startService_args(ctx, rawArgs)
+		if err != nil {
+			return 0, false
+		}
+
+		return e.ComplexityRoot.Mutation.StartService(childComplexity, args["input"].(StartServiceInput)), true
 	case "Mutation.stopInstance":
 		if e.ComplexityRoot.Mutation.StopInstance == nil {
 			break
@@ -2604,6 +3133,17 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Mutation.StopInstance(childComplexity, args["input"].(StopInstanceInput)), true
+	case "Mutation.stopService":
+		if e.ComplexityRoot.Mutation.StopService == nil {
+			break
+		}
+
+		args, err := ec.field_Mutation_stopService_args(ctx, rawArgs)
+		if err != nil {
+			return 0, false
+		}
+
+		return e.ComplexityRoot.Mutation.StopService(childComplexity, args["input"].(StopServiceInput)), true
 	case "Mutation.terminateInstance":
 		if e.ComplexityRoot.Mutation.TerminateInstance == nil {
 			break
@@ -2668,12 +3208,6 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Node.DesiredRevision(childComplexity), true
-	case "Node.diskLimits":
-		if e.ComplexityRoot.Node.DiskLimits == nil {
-			break
-		}
-
-		return e.ComplexityRoot.Node.DiskLimits(childComplexity), true
 	case "Node.drain":
 		if e.ComplexityRoot.Node.Drain == nil {
 			break
@@ -3016,6 +3550,19 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 
 		return e.ComplexityRoot.Peers.Tag(childComplexity), true
 
+	case "Published.port":
+		if e.ComplexityRoot.Published.Port == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Published.Port(childComplexity), true
+	case "Published.protocol":
+		if e.ComplexityRoot.Published.Protocol == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Published.Protocol(childComplexity), true
+
 	case "Query.accessKeys":
 		if e.ComplexityRoot.Query.AccessKeys == nil {
 			break
@@ -3162,6 +3709,28 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Query.ServerInfo(childComplexity), true
+	case "Query.service":
+		if e.ComplexityRoot.Query.Service == nil {
+			break
+		}
+
+		args, err := ec.field_Query_service_args(ctx, rawArgs)
+		if err != nil {
+			return 0, false
+		}
+
+		return e.ComplexityRoot.Query.Service(childComplexity, args["id"].(string)), true
+	case "Query.services":
+		if e.ComplexityRoot.Query.Services == nil {
+			break
+		}
+
+		args, err := ec.field_Query_services_args(ctx, rawArgs)
+		if err != nil {
+			return 0, false
+		}
+
+		return e.ComplexityRoot.Query.Services(childComplexity, args["filter"].(*muster.ServiceFilter), args["first"].(*int), args["after"].(*string)), true
 	case "Query.volumes":
 		if e.ComplexityRoot.Query.Volumes == nil {
 			break
@@ -3204,6 +3773,68 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.RegisterNodePayload.Server(childComplexity), true
+
+	case "RegisterServicePayload.revision":
+		if e.ComplexityRoot.RegisterServicePayload.Revision == nil {
+			break
+		}
+
+		return e.ComplexityRoot.RegisterServicePayload.Revision(childComplexity), true
+	case "RegisterServicePayload.service":
+		if e.ComplexityRoot.RegisterServicePayload.Service == nil {
+			break
+		}
+
+		return e.ComplexityRoot.RegisterServicePayload.Service(childComplexity), true
+
+	case "RegistrationSpec.address":
+		if e.ComplexityRoot.RegistrationSpec.Address == nil {
+			break
+		}
+
+		return e.ComplexityRoot.RegistrationSpec.Address(childComplexity), true
+	case "RegistrationSpec.annotations":
+		if e.ComplexityRoot.RegistrationSpec.Annotations == nil {
+			break
+		}
+
+		return e.ComplexityRoot.RegistrationSpec.Annotations(childComplexity), true
+	case "RegistrationSpec.cluster":
+		if e.ComplexityRoot.RegistrationSpec.Cluster == nil {
+			break
+		}
+
+		return e.ComplexityRoot.RegistrationSpec.Cluster(childComplexity), true
+	case "RegistrationSpec.port":
+		if e.ComplexityRoot.RegistrationSpec.Port == nil {
+			break
+		}
+
+		return e.ComplexityRoot.RegistrationSpec.Port(childComplexity), true
+	case "RegistrationSpec.priority":
+		if e.ComplexityRoot.RegistrationSpec.Priority == nil {
+			break
+		}
+
+		return e.ComplexityRoot.RegistrationSpec.Priority(childComplexity), true
+	case "RegistrationSpec.protocol":
+		if e.ComplexityRoot.RegistrationSpec.Protocol == nil {
+			break
+		}
+
+		return e.ComplexityRoot.RegistrationSpec.Protocol(childComplexity), true
+	case "RegistrationSpec.service":
+		if e.ComplexityRoot.RegistrationSpec.Service == nil {
+			break
+		}
+
+		return e.ComplexityRoot.RegistrationSpec.Service(childComplexity), true
+	case "RegistrationSpec.ttl":
+		if e.ComplexityRoot.RegistrationSpec.TTL == nil {
+			break
+		}
+
+		return e.ComplexityRoot.RegistrationSpec.TTL(childComplexity), true
 
 	case "ReleaseBrakePayload.brake":
 		if e.ComplexityRoot.ReleaseBrakePayload.Brake == nil {
@@ -3250,6 +3881,19 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 
 		return e.ComplexityRoot.RemoveNodePayload.Revision(childComplexity), true
 
+	case "RemoveServicePayload.revision":
+		if e.ComplexityRoot.RemoveServicePayload.Revision == nil {
+			break
+		}
+
+		return e.ComplexityRoot.RemoveServicePayload.Revision(childComplexity), true
+	case "RemoveServicePayload.service":
+		if e.ComplexityRoot.RemoveServicePayload.Service == nil {
+			break
+		}
+
+		return e.ComplexityRoot.RemoveServicePayload.Service(childComplexity), true
+
 	case "RemoveVolumePayload.revision":
 		if e.ComplexityRoot.RemoveVolumePayload.Revision == nil {
 			break
@@ -3276,6 +3920,13 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 
 		return e.ComplexityRoot.RenewCertificatePayload.Certificate(childComplexity), true
 
+	case "ReportCheckPayload.service":
+		if e.ComplexityRoot.ReportCheckPayload.Service == nil {
+			break
+		}
+
+		return e.ComplexityRoot.ReportCheckPayload.Service(childComplexity), true
+
 	case "ReportInstancesPayload.remove":
 		if e.ComplexityRoot.ReportInstancesPayload.Remove == nil {
 			break
@@ -3301,6 +3952,50 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.RestartInstancePayload.Revision(childComplexity), true
+
+	case "RestartPolicy.attempts":
+		if e.ComplexityRoot.RestartPolicy.Attempts == nil {
+			break
+		}
+
+		return e.ComplexityRoot.RestartPolicy.Attempts(childComplexity), true
+	case "RestartPolicy.backoff":
+		if e.ComplexityRoot.RestartPolicy.Backoff == nil {
+			break
+		}
+
+		return e.ComplexityRoot.RestartPolicy.Backoff(childComplexity), true
+	case "RestartPolicy.longest":
+		if e.ComplexityRoot.RestartPolicy.Longest == nil {
+			break
+		}
+
+		return e.ComplexityRoot.RestartPolicy.Longest(childComplexity), true
+	case "RestartPolicy.when":
+		if e.ComplexityRoot.RestartPolicy.When == nil {
+			break
+		}
+
+		return e.ComplexityRoot.RestartPolicy.When(childComplexity), true
+	case "RestartPolicy.window":
+		if e.ComplexityRoot.RestartPolicy.Window == nil {
+			break
+		}
+
+		return e.ComplexityRoot.RestartPolicy.Window(childComplexity), true
+
+	case "RestartServicePayload.revision":
+		if e.ComplexityRoot.RestartServicePayload.Revision == nil {
+			break
+		}
+
+		return e.ComplexityRoot.RestartServicePayload.Revision(childComplexity), true
+	case "RestartServicePayload.service":
+		if e.ComplexityRoot.RestartServicePayload.Service == nil {
+			break
+		}
+
+		return e.ComplexityRoot.RestartServicePayload.Service(childComplexity), true
 
 	case "RevokeAccessKeyPayload.accessKey":
 		if e.ComplexityRoot.RevokeAccessKeyPayload.AccessKey == nil {
@@ -3414,6 +4109,436 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 
 		return e.ComplexityRoot.ServerInfo.Version(childComplexity), true
 
+	case "Service.announced":
+		if e.ComplexityRoot.Service.Announced == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Service.Announced(childComplexity), true
+	case "Service.changes":
+		if e.ComplexityRoot.Service.Changes == nil {
+			break
+		}
+
+		args, err := ec.field_Service_changes_args(ctx, rawArgs)
+		if err != nil {
+			return 0, false
+		}
+
+		return e.ComplexityRoot.Service.Changes(childComplexity, args["first"].(*int)), true
+	case "Service.checkResults":
+		if e.ComplexityRoot.Service.CheckResults == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Service.CheckResults(childComplexity), true
+	case "Service.checks":
+		if e.ComplexityRoot.Service.Checks == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Service.Checks(childComplexity), true
+	case "Service.command":
+		if e.ComplexityRoot.Service.Command == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Service.Command(childComplexity), true
+	case "Service.createdAt":
+		if e.ComplexityRoot.Service.CreatedAt == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Service.CreatedAt(childComplexity), true
+	case "Service.deployUrl":
+		if e.ComplexityRoot.Service.DeployURL == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Service.DeployURL(childComplexity), true
+	case "Service.desired":
+		if e.ComplexityRoot.Service.Desired == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Service.Desired(childComplexity), true
+	case "Service.dir":
+		if e.ComplexityRoot.Service.Dir == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Service.Dir(childComplexity), true
+	case "Service.endedAt":
+		if e.ComplexityRoot.Service.EndedAt == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Service.EndedAt(childComplexity), true
+	case "Service.envNames":
+		if e.ComplexityRoot.Service.EnvNames == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Service.EnvNames(childComplexity), true
+	case "Service.exitCode":
+		if e.ComplexityRoot.Service.ExitCode == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Service.ExitCode(childComplexity), true
+	case "Service.generation":
+		if e.ComplexityRoot.Service.Generation == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Service.Generation(childComplexity), true
+	case "Service.health", "Service.reportedHealth":
+		if e.ComplexityRoot.Service.Health == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Service.Health(childComplexity), true
+	case "Service.healthReason":
+		if e.ComplexityRoot.Service.HealthReason == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Service.HealthReason(childComplexity), true
+	case "Service.id":
+		if e.ComplexityRoot.Service.ID == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Service.ID(childComplexity), true
+	case "Service.instance":
+		if e.ComplexityRoot.Service.Instance == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Service.Instance(childComplexity), true
+	case "Service.instanceId":
+		if e.ComplexityRoot.Service.InstanceID == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Service.InstanceID(childComplexity), true
+	case "Service.name":
+		if e.ComplexityRoot.Service.Name == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Service.Name(childComplexity), true
+	case "Service.node":
+		if e.ComplexityRoot.Service.Node == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Service.Node(childComplexity), true
+	case "Service.ownsInstance":
+		if e.ComplexityRoot.Service.OwnsInstance == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Service.OwnsInstance(childComplexity), true
+	case "Service.pid":
+		if e.ComplexityRoot.Service.PID == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Service.PID(childComplexity), true
+	case "Service.port":
+		if e.ComplexityRoot.Service.Port == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Service.Port(childComplexity), true
+	case "Service.publish":
+		if e.ComplexityRoot.Service.Publish == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Service.Publish(childComplexity), true
+	case "Service.registerWhenStable":
+		if e.ComplexityRoot.Service.RegisterWhenStable == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Service.RegisterWhenStable(childComplexity), true
+	case "Service.removedAt":
+		if e.ComplexityRoot.Service.RemovedAt == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Service.RemovedAt(childComplexity), true
+	case "Service.restart":
+		if e.ComplexityRoot.Service.Restart == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Service.Restart(childComplexity), true
+	case "Service.restarts":
+		if e.ComplexityRoot.Service.Restarts == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Service.Restarts(childComplexity), true
+	case "Service.revision":
+		if e.ComplexityRoot.Service.Revision == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Service.Revision(childComplexity), true
+	case "Service.sha256":
+		if e.ComplexityRoot.Service.SHA256 == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Service.SHA256(childComplexity), true
+	case "Service.stableFor":
+		if e.ComplexityRoot.Service.StableFor == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Service.StableFor(childComplexity), true
+	case "Service.startedAt":
+		if e.ComplexityRoot.Service.StartedAt == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Service.StartedAt(childComplexity), true
+	case "Service.status":
+		if e.ComplexityRoot.Service.Status == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Service.Status(childComplexity), true
+	case "Service.statusReason":
+		if e.ComplexityRoot.Service.StatusReason == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Service.StatusReason(childComplexity), true
+	case "Service.unhealthyBecause":
+		if e.ComplexityRoot.Service.UnhealthyBecause == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Service.UnhealthyBecause(childComplexity), true
+	case "Service.user":
+		if e.ComplexityRoot.Service.User == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Service.User(childComplexity), true
+
+	case "ServiceAssignment.announced":
+		if e.ComplexityRoot.ServiceAssignment.Announced == nil {
+			break
+		}
+
+		return e.ComplexityRoot.ServiceAssignment.Announced(childComplexity), true
+	case "ServiceAssignment.checks":
+		if e.ComplexityRoot.ServiceAssignment.Checks == nil {
+			break
+		}
+
+		return e.ComplexityRoot.ServiceAssignment.Checks(childComplexity), true
+	case "ServiceAssignment.command":
+		if e.ComplexityRoot.ServiceAssignment.Command == nil {
+			break
+		}
+
+		return e.ComplexityRoot.ServiceAssignment.Command(childComplexity), true
+	case "ServiceAssignment.deployUrl":
+		if e.ComplexityRoot.ServiceAssignment.DeployURL == nil {
+			break
+		}
+
+		return e.ComplexityRoot.ServiceAssignment.DeployURL(childComplexity), true
+	case "ServiceAssignment.desired":
+		if e.ComplexityRoot.ServiceAssignment.Desired == nil {
+			break
+		}
+
+		return e.ComplexityRoot.ServiceAssignment.Desired(childComplexity), true
+	case "ServiceAssignment.dir":
+		if e.ComplexityRoot.ServiceAssignment.Dir == nil {
+			break
+		}
+
+		return e.ComplexityRoot.ServiceAssignment.Dir(childComplexity), true
+	case "ServiceAssignment.ended":
+		if e.ComplexityRoot.ServiceAssignment.Ended == nil {
+			break
+		}
+
+		return e.ComplexityRoot.ServiceAssignment.Ended(childComplexity), true
+	case "ServiceAssignment.env":
+		if e.ComplexityRoot.ServiceAssignment.Env == nil {
+			break
+		}
+
+		return e.ComplexityRoot.ServiceAssignment.Env(childComplexity), true
+	case "ServiceAssignment.generation":
+		if e.ComplexityRoot.ServiceAssignment.Generation == nil {
+			break
+		}
+
+		return e.ComplexityRoot.ServiceAssignment.Generation(childComplexity), true
+	case "ServiceAssignment.id":
+		if e.ComplexityRoot.ServiceAssignment.ID == nil {
+			break
+		}
+
+		return e.ComplexityRoot.ServiceAssignment.ID(childComplexity), true
+	case "ServiceAssignment.name":
+		if e.ComplexityRoot.ServiceAssignment.Name == nil {
+			break
+		}
+
+		return e.ComplexityRoot.ServiceAssignment.Name(childComplexity), true
+	case "ServiceAssignment.port":
+		if e.ComplexityRoot.ServiceAssignment.Port == nil {
+			break
+		}
+
+		return e.ComplexityRoot.ServiceAssignment.Port(childComplexity), true
+	case "ServiceAssignment.publish":
+		if e.ComplexityRoot.ServiceAssignment.Publish == nil {
+			break
+		}
+
+		return e.ComplexityRoot.ServiceAssignment.Publish(childComplexity), true
+	case "ServiceAssignment.restart":
+		if e.ComplexityRoot.ServiceAssignment.Restart == nil {
+			break
+		}
+
+		return e.ComplexityRoot.ServiceAssignment.Restart(childComplexity), true
+	case "ServiceAssignment.sha256":
+		if e.ComplexityRoot.ServiceAssignment.SHA256 == nil {
+			break
+		}
+
+		return e.ComplexityRoot.ServiceAssignment.SHA256(childComplexity), true
+	case "ServiceAssignment.user":
+		if e.ComplexityRoot.ServiceAssignment.User == nil {
+			break
+		}
+
+		return e.ComplexityRoot.ServiceAssignment.User(childComplexity), true
+
+	case "ServiceChange.actor":
+		if e.ComplexityRoot.ServiceChange.Actor == nil {
+			break
+		}
+
+		return e.ComplexityRoot.ServiceChange.Actor(childComplexity), true
+	case "ServiceChange.actorAddr":
+		if e.ComplexityRoot.ServiceChange.ActorAddr == nil {
+			break
+		}
+
+		return e.ComplexityRoot.ServiceChange.ActorAddr(childComplexity), true
+	case "ServiceChange.actorKey":
+		if e.ComplexityRoot.ServiceChange.ActorKey == nil {
+			break
+		}
+
+		return e.ComplexityRoot.ServiceChange.ActorKey(childComplexity), true
+	case "ServiceChange.at":
+		if e.ComplexityRoot.ServiceChange.At == nil {
+			break
+		}
+
+		return e.ComplexityRoot.ServiceChange.At(childComplexity), true
+	case "ServiceChange.cursor":
+		if e.ComplexityRoot.ServiceChange.Cursor == nil {
+			break
+		}
+
+		return e.ComplexityRoot.ServiceChange.Cursor(childComplexity), true
+	case "ServiceChange.kind":
+		if e.ComplexityRoot.ServiceChange.Kind == nil {
+			break
+		}
+
+		return e.ComplexityRoot.ServiceChange.Kind(childComplexity), true
+	case "ServiceChange.left":
+		if e.ComplexityRoot.ServiceChange.Left == nil {
+			break
+		}
+
+		return e.ComplexityRoot.ServiceChange.Left(childComplexity), true
+	case "ServiceChange.previousStatus":
+		if e.ComplexityRoot.ServiceChange.PreviousStatus == nil {
+			break
+		}
+
+		return e.ComplexityRoot.ServiceChange.PreviousStatus(childComplexity), true
+	case "ServiceChange.reason":
+		if e.ComplexityRoot.ServiceChange.Reason == nil {
+			break
+		}
+
+		return e.ComplexityRoot.ServiceChange.Reason(childComplexity), true
+	case "ServiceChange.revision":
+		if e.ComplexityRoot.ServiceChange.Revision == nil {
+			break
+		}
+
+		return e.ComplexityRoot.ServiceChange.Revision(childComplexity), true
+	case "ServiceChange.service":
+		if e.ComplexityRoot.ServiceChange.Service == nil {
+			break
+		}
+
+		return e.ComplexityRoot.ServiceChange.Service(childComplexity), true
+	case "ServiceChange.status":
+		if e.ComplexityRoot.ServiceChange.Status == nil {
+			break
+		}
+
+		return e.ComplexityRoot.ServiceChange.Status(childComplexity), true
+	case "ServiceChange.type":
+		if e.ComplexityRoot.ServiceChange.Type == nil {
+			break
+		}
+
+		return e.ComplexityRoot.ServiceChange.Type(childComplexity), true
+
+	case "ServiceConnection.edges":
+		if e.ComplexityRoot.ServiceConnection.Edges == nil {
+			break
+		}
+
+		return e.ComplexityRoot.ServiceConnection.Edges(childComplexity), true
+	case "ServiceConnection.pageInfo":
+		if e.ComplexityRoot.ServiceConnection.PageInfo == nil {
+			break
+		}
+
+		return e.ComplexityRoot.ServiceConnection.PageInfo(childComplexity), true
+	case "ServiceConnection.totalCount":
+		if e.ComplexityRoot.ServiceConnection.TotalCount == nil {
+			break
+		}
+
+		return e.ComplexityRoot.ServiceConnection.TotalCount(childComplexity), true
+
+	case "ServiceEdge.cursor":
+		if e.ComplexityRoot.ServiceEdge.Cursor == nil {
+			break
+		}
+
+		return e.ComplexityRoot.ServiceEdge.Cursor(childComplexity), true
+	case "ServiceEdge.node":
+		if e.ComplexityRoot.ServiceEdge.Node == nil {
+			break
+		}
+
+		return e.ComplexityRoot.ServiceEdge.Node(childComplexity), true
+
 	case "StartInstancePayload.instance":
 		if e.ComplexityRoot.StartInstancePayload.Instance == nil {
 			break
@@ -3426,6 +4551,19 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.StartInstancePayload.Revision(childComplexity), true
+
+	case "StartServicePayload.revision":
+		if e.ComplexityRoot.StartServicePayload.Revision == nil {
+			break
+		}
+
+		return e.ComplexityRoot.StartServicePayload.Revision(childComplexity), true
+	case "StartServicePayload.service":
+		if e.ComplexityRoot.StartServicePayload.Service == nil {
+			break
+		}
+
+		return e.ComplexityRoot.StartServicePayload.Service(childComplexity), true
 
 	case "StatusCount.count":
 		if e.ComplexityRoot.StatusCount.Count == nil {
@@ -3452,6 +4590,19 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.StopInstancePayload.Revision(childComplexity), true
+
+	case "StopServicePayload.revision":
+		if e.ComplexityRoot.StopServicePayload.Revision == nil {
+			break
+		}
+
+		return e.ComplexityRoot.StopServicePayload.Revision(childComplexity), true
+	case "StopServicePayload.service":
+		if e.ComplexityRoot.StopServicePayload.Service == nil {
+			break
+		}
+
+		return e.ComplexityRoot.StopServicePayload.Service(childComplexity), true
 
 	case "Subscription.agentRequests":
 		if e.ComplexityRoot.Subscription.AgentRequests == nil {
@@ -3508,6 +4659,17 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Subscription.NodeChanges(childComplexity, args["since"].(*muster.Cursor), args["initial"].(*bool), args["filter"].(*muster.NodeFilter)), true
+	case "Subscription.serviceChanges":
+		if e.ComplexityRoot.Subscription.ServiceChanges == nil {
+			break
+		}
+
+		args, err := ec.field_Subscription_serviceChanges_args(ctx, rawArgs)
+		if err != nil {
+			return 0, false
+		}
+
+		return e.ComplexityRoot.Subscription.ServiceChanges(childComplexity, args["since"].(*muster.Cursor), args["initial"].(*bool), args["filter"].(*muster.ServiceFilter)), true
 
 	case "TerminateInstancePayload.instance":
 		if e.ComplexityRoot.TerminateInstancePayload.Instance == nil {
@@ -3691,10 +4853,13 @@ func (e *executableSchema) Exec(ctx context.Context) graphql.ResponseHandler {
 			graphql.NewInputUnmarshaler("AdoptInstanceInput", ec.unmarshalInputAdoptInstanceInput),
 			graphql.NewInputUnmarshaler("AnswerAgentRequestInput", ec.unmarshalInputAnswerAgentRequestInput),
 			graphql.NewInputUnmarshaler("AuditFilter", ec.unmarshalInputAuditFilter),
+			graphql.NewInputUnmarshaler("CheckInput", ec.unmarshalInputCheckInput),
+			graphql.NewInputUnmarshaler("CheckResultInput", ec.unmarshalInputCheckResultInput),
 			graphql.NewInputUnmarshaler("CordonNodeInput", ec.unmarshalInputCordonNodeInput),
 			graphql.NewInputUnmarshaler("CreateAccessKeyInput", ec.unmarshalInputCreateAccessKeyInput),
 			graphql.NewInputUnmarshaler("CreateJoinTokenInput", ec.unmarshalInputCreateJoinTokenInput),
 			graphql.NewInputUnmarshaler("CreateSignInInput", ec.unmarshalInputCreateSignInInput),
+			graphql.NewInputUnmarshaler("DeployServiceInput", ec.unmarshalInputDeployServiceInput),
 			graphql.NewInputUnmarshaler("DrainNodeInput", ec.unmarshalInputDrainNodeInput),
 			graphql.NewInputUnmarshaler("ForgetNodeInput", ec.unmarshalInputForgetNodeInput),
 			graphql.NewInputUnmarshaler("HealthFilter", ec.unmarshalInputHealthFilter),
@@ -3708,19 +4873,30 @@ func (e *executableSchema) Exec(ctx context.Context) graphql.ResponseHandler {
 			graphql.NewInputUnmarshaler("LaunchInstanceInput", ec.unmarshalInputLaunchInstanceInput),
 			graphql.NewInputUnmarshaler("MachineUsageInput", ec.unmarshalInputMachineUsageInput),
 			graphql.NewInputUnmarshaler("NodeFilter", ec.unmarshalInputNodeFilter),
+			graphql.NewInputUnmarshaler("PublishInput", ec.unmarshalInputPublishInput),
 			graphql.NewInputUnmarshaler("RegisterNodeInput", ec.unmarshalInputRegisterNodeInput),
+			graphql.NewInputUnmarshaler("RegisterServiceInput", ec.unmarshalInputRegisterServiceInput),
+			graphql.NewInputUnmarshaler("RegistrationSpecInput", ec.unmarshalInputRegistrationSpecInput),
 			graphql.NewInputUnmarshaler("ReleaseBrakeInput", ec.unmarshalInputReleaseBrakeInput),
 			graphql.NewInputUnmarshaler("RemoveImageInput", ec.unmarshalInputRemoveImageInput),
 			graphql.NewInputUnmarshaler("RemoveNodeInput", ec.unmarshalInputRemoveNodeInput),
+			graphql.NewInputUnmarshaler("RemoveServiceInput", ec.unmarshalInputRemoveServiceInput),
 			graphql.NewInputUnmarshaler("RemoveVolumeInput", ec.unmarshalInputRemoveVolumeInput),
 			graphql.NewInputUnmarshaler("RenewCertificateInput", ec.unmarshalInputRenewCertificateInput),
+			graphql.NewInputUnmarshaler("ReportCheckInput", ec.unmarshalInputReportCheckInput),
 			graphql.NewInputUnmarshaler("ReportInstancesInput", ec.unmarshalInputReportInstancesInput),
 			graphql.NewInputUnmarshaler("RestartInstanceInput", ec.unmarshalInputRestartInstanceInput),
+			graphql.NewInputUnmarshaler("RestartPolicyInput", ec.unmarshalInputRestartPolicyInput),
+			graphql.NewInputUnmarshaler("RestartServiceInput", ec.unmarshalInputRestartServiceInput),
 			graphql.NewInputUnmarshaler("RevokeAccessKeyInput", ec.unmarshalInputRevokeAccessKeyInput),
 			graphql.NewInputUnmarshaler("RevokeJoinTokenInput", ec.unmarshalInputRevokeJoinTokenInput),
 			graphql.NewInputUnmarshaler("RotateAccessKeyInput", ec.unmarshalInputRotateAccessKeyInput),
+			graphql.NewInputUnmarshaler("ServiceFilter", ec.unmarshalInputServiceFilter),
+			graphql.NewInputUnmarshaler("ServiceReportInput", ec.unmarshalInputServiceReportInput),
 			graphql.NewInputUnmarshaler("StartInstanceInput", ec.unmarshalInputStartInstanceInput),
+			graphql.NewInputUnmarshaler("StartServiceInput", ec.unmarshalInputStartServiceInput),
 			graphql.NewInputUnmarshaler("StopInstanceInput", ec.unmarshalInputStopInstanceInput),
+			graphql.NewInputUnmarshaler("StopServiceInput", ec.unmarshalInputStopServiceInput),
 			graphql.NewInputUnmarshaler("TerminateInstanceInput", ec.unmarshalInputTerminateInstanceInput),
 			graphql.NewInputUnmarshaler("UncordonNodeInput", ec.unmarshalInputUncordonNodeInput),
 			graphql.NewInputUnmarshaler("UsageInput", ec.unmarshalInputUsageInput),
@@ -3964,6 +5140,20 @@ type Query {
     "Continue after this edge."
     after: String
   ): ImageConnection @auth(requires: VIEWER)
+  "A service by its id."
+  service(
+    "The service's id."
+    id: ID!
+  ): Service @auth(requires: VIEWER)
+  "The services in order of their number; removed ones when their status is asked for."
+  services(
+    "Only those that match all of it."
+    filter: ServiceFilter
+    "How many at most: 1 to 100."
+    first: Int = 20
+    "Continue after this edge."
+    after: String
+  ): ServiceConnection @auth(requires: VIEWER)
   "The volumes of the nodes in order of their name. A name is in the whole cluster one volume, unless nodes came together that each had one."
   volumes(
     "Only on this node: its id or uid."
@@ -4112,6 +5302,41 @@ type Mutation {
     "Which volume."
     input: RemoveVolumeInput!
   ): RemoveVolumePayload @auth(requires: OPERATOR)
+  "Deploys an application into an instance, or into one that is launched for it; its node does it afterwards."
+  deployService(
+    "What, and where."
+    input: DeployServiceInput!
+  ): DeployServicePayload @auth(requires: OPERATOR)
+  "Announces a process that runs already in an instance: it is checked and registered, and never started or stopped."
+  registerService(
+    "Which process."
+    input: RegisterServiceInput!
+  ): RegisterServicePayload @auth(requires: OPERATOR)
+  "Starts a service that has ended or was stopped."
+  startService(
+    "Which service."
+    input: StartServiceInput!
+  ): StartServicePayload @auth(requires: OPERATOR)
+  "Stops a service; it keeps its id, its files and its log."
+  stopService(
+    "Which service."
+    input: StopServiceInput!
+  ): StopServicePayload @auth(requires: OPERATOR)
+  "Stops a service and starts it again."
+  restartService(
+    "Which service."
+    input: RestartServiceInput!
+  ): RestartServicePayload @auth(requires: OPERATOR)
+  "Ends a service for good, and the instance that was launched for it."
+  removeService(
+    "Which service."
+    input: RemoveServiceInput!
+  ): RemoveServicePayload @auth(requires: OPERATOR)
+  "For services: says what a TTL check found; UNAVAILABLE while its node is away."
+  reportCheck(
+    "Which check, and what."
+    input: ReportCheckInput!
+  ): ReportCheckPayload @auth(requires: REGISTRAR)
   "Makes an access key. Its secret is in the answer and nowhere else."
   createAccessKey(
     "What the key is for."
@@ -4193,6 +5418,15 @@ type Subscription {
     "Only the instances that match all of it."
     filter: InstanceFilter
   ): InstanceChange @auth(requires: VIEWER)
+  "Every change of services. Their health here is that which their agents report; what becomes of a node is told once, by the node's own change."
+  serviceChanges(
+    "Resume after this cursor: the log is replayed, then it goes live."
+    since: Cursor
+    "Without ` + "`" + `since` + "`" + `: begin with the present state. False: begin at now."
+    initial: Boolean = true
+    "Only the services that match all of it."
+    filter: ServiceFilter
+  ): ServiceChange @auth(requires: VIEWER)
   "What an instance wrote to its console, piece by piece, until it is terminated. UNAVAILABLE: its node is away; go on later with ` + "`" + `after` + "`" + `."
   instanceLogs(
     "The instance's id."
@@ -4283,8 +5517,6 @@ type Node {
   volumes: [Volume!]!
   "What of its own files instances may have: these paths, and what is below them."
   hostPaths: [String!]!
-  "Whether it can limit what instances write to their disks."
-  diskLimits: Boolean!
   "The network of its instances, a /24."
   subnet: String!
   "The newest revision at which what it should run changed."
@@ -4481,8 +5713,6 @@ type Instance {
   nodeSelector: Map!
   "The directories of its node's that it sees."
   volumes: [VolumeMount!]!
-  "The limit of its own disk, in MiB; 0: none but the node's."
-  diskLimitMb: Int!
   "What was observed."
   status: InstanceStatus!
   "Why it is in this status."
@@ -4566,6 +5796,8 @@ enum ChangeKind {
   INSTANCE
   "The cluster itself: one of its conditions."
   CLUSTER
+  "A service."
+  SERVICE
   "An image of the server's; it has no health."
   IMAGE
 }
@@ -4644,8 +5876,10 @@ input HealthFilter {
   kinds: [ChangeKind!]
   "This node and its instances: its id or uid."
   nodeId: ID
-  "This instance, and its node."
+  "This instance, its services, and its node."
   instanceId: ID
+  "This service, its instance, and its node."
+  serviceId: ID
 }
 
 "A change of health."
@@ -4660,7 +5894,7 @@ type HealthChange {
   at: Time!
   "What kind of thing changed; null on SYNCED and PROGRESS."
   kind: ChangeKind
-  "Which: an instance's id, a node's uid, or the name of a cluster condition."
+  "Which: an instance's or a service's id, a node's uid, or the name of a cluster condition."
   objectId: ID
   "Why."
   reason: String!
@@ -4680,6 +5914,8 @@ type HealthChange {
   node: Node
   "The instance as it was at this revision."
   instance: Instance
+  "The service as it was at this revision."
+  service: Service
   "The condition as it was at this revision."
   condition: Condition
 }
@@ -4742,6 +5978,553 @@ type InstanceChange {
   left: Boolean!
   "The instance as it was at this revision; null on SYNCED and PROGRESS."
   instance: Instance
+}
+
+"A change of a service."
+type ServiceChange {
+  "What the event is."
+  type: EventType!
+  "Resume after it; null on PRESENT."
+  cursor: Cursor
+  "Its place in the log."
+  revision: Int64!
+  "When it was committed."
+  at: Time!
+  "What kind of thing changed; null on SYNCED and PROGRESS."
+  kind: ChangeKind
+  "Why."
+  reason: String!
+  "Who."
+  actor: String!
+  "The id of the actor's access key; empty where it had none."
+  actorKey: ID!
+  "The address that the actor called from; empty where that is not known."
+  actorAddr: String!
+  "The status before."
+  previousStatus: String!
+  "The status after."
+  status: String!
+  "Whether the service no longer matches the filter, or is gone: told once."
+  left: Boolean!
+  "The service as it was at this revision; null on SYNCED and PROGRESS."
+  service: Service
+}
+
+# --- services ----------------------------------------------------------------
+
+"What was observed of a service."
+enum ServiceStatus {
+  "Its instance does not run."
+  PENDING
+  "Its node fetches it, unpacks it, or starts it."
+  DEPLOYING
+  "Its process runs; an announced one is taken for running."
+  RUNNING
+  "Its process ended and is started again by its policy."
+  RESTARTING
+  "It is being stopped."
+  STOPPING
+  "It was stopped, or ended by itself without an error."
+  STOPPED
+  "It could not be deployed, or its policy gave it up; ` + "`" + `statusReason` + "`" + ` says why."
+  FAILED
+  "Its instance is lost."
+  LOST
+  "It is being removed."
+  REMOVING
+  "It is gone; shown for an hour."
+  REMOVED
+}
+
+"Whether a service does what it should."
+enum ServiceHealth {
+  "Its process runs, and all of its checks are OK."
+  HEALTHY
+  "A check warns."
+  WARNING
+  "It should run and does not, or a check is critical, or its node or its instance fails."
+  UNHEALTHY
+  "Nothing has been found out yet, or a check could not run, or it is not meant to run."
+  UNKNOWN
+}
+
+"An application in an instance."
+type Service {
+  "` + "`" + `svc-1` + "`" + `, ` + "`" + `svc-2` + "`" + `, …; never reused."
+  id: ID!
+  "What it is called, unique in its instance."
+  name: String!
+  "The id of the instance that it is in."
+  instanceId: ID!
+  "The instance that it is in; null once that was terminated a while ago."
+  instance: Instance
+  "The node that it is on; null while its instance waits, and when the node is gone."
+  node: Node
+  "Whether the instance was launched for it, and goes with it."
+  ownsInstance: Boolean!
+  "Whether somebody else runs its process: it is only checked."
+  announced: Boolean!
+  "Where its files come from; empty: there are none."
+  deployUrl: String!
+  "The SHA-256 checksum of what comes from there; empty: any was taken."
+  sha256: String!
+  "The command that it runs; empty: the file that was fetched."
+  command: [String!]!
+  "The names of its environment variables; the values go to its node only."
+  envNames: [String!]!
+  "Who it runs as in the instance; empty: somebody without rights."
+  user: String!
+  "Where it runs in the instance; empty: where its files are."
+  dir: String!
+  "Its port in the instance; 0: none."
+  port: Int!
+  "The port of its node that leads to it."
+  publish: Published
+  "Its health checks."
+  checks: [Check!]!
+  "What they found."
+  checkResults: [CheckResult!]!
+  "How it is started again."
+  restart: RestartPolicy!
+  "Its entries in the discovery feed while it is stable."
+  registerWhenStable: [RegistrationSpec!]!
+  "How long it has to be well before it is stable."
+  stableFor: Duration!
+  "What was observed."
+  status: ServiceStatus!
+  "Why it is in this status."
+  statusReason: String!
+  "Whether it does what it should, its instance and its node considered, now."
+  health: ServiceHealth!
+  "What its agent reported of it."
+  reportedHealth: ServiceHealth!
+  "Why its agent reported that."
+  healthReason: String!
+  "What was observed when it is not healthy; volatile."
+  unhealthyBecause: Evidence
+  "What was asked for."
+  desired: DesiredStatus!
+  "Raised at each start that somebody asks for."
+  generation: Int64!
+  "How often its policy has started it again since then."
+  restarts: Int!
+  "The process id on its node while it runs."
+  pid: Int
+  "The status that its process ended with last."
+  exitCode: Int
+  "When it was deployed."
+  createdAt: Time!
+  "When its process was started last."
+  startedAt: Time
+  "When it ended."
+  endedAt: Time
+  "When nothing was left of it."
+  removedAt: Time
+  "The revision of its newest change."
+  revision: Int64!
+  "Its newest changes, newest first."
+  changes(
+    "How many at most: 1 to 100."
+    first: Int = 10
+  ): [Change!]!
+}
+
+"What is published."
+enum PortProtocol {
+  "TCP."
+  TCP
+  "UDP."
+  UDP
+}
+
+"A port of a node that leads to a service."
+type Published {
+  "The port; 0 until the service's instance has a node."
+  port: Int!
+  "The protocol."
+  protocol: PortProtocol!
+}
+
+"A port of the node that is to lead to a service."
+input PublishInput {
+  "The port; 0: any that is free."
+  port: Int = 0
+  "The protocol."
+  protocol: PortProtocol = TCP
+}
+
+"How a health check looks."
+enum CheckKind {
+  "By a command in the instance, whose exit status says it: 0 OK, 1 WARNING, 2 CRITICAL, all else UNKNOWN."
+  EXEC
+  "By a request over HTTP."
+  HTTP
+  "By a connection over TCP."
+  TCP
+  "The service says it itself, with reportCheck, before the interval has passed."
+  TTL
+}
+
+"What a check found."
+enum CheckStatus {
+  "All is well."
+  OK
+  "Not all is well, and it works."
+  WARNING
+  "It does not work."
+  CRITICAL
+  "It has not run yet, or could not."
+  UNKNOWN
+}
+
+"A health check. It runs where the service's address lives."
+type Check {
+  "What it is called, unique in its service."
+  name: String!
+  "How it looks."
+  kind: CheckKind!
+  "EXEC: the command."
+  command: [String!]!
+  "HTTP and TCP: the port; 0: the service's."
+  port: Int!
+  "HTTP: the path."
+  path: String!
+  "HTTP: by https."
+  tls: Boolean!
+  "HTTP: whoever signed the certificate."
+  skipVerify: Boolean!
+  "HTTP: the status that is expected; 0: 200 to 399."
+  status: Int!
+  "HTTP: text that the answer has to have in its first 64 KiB."
+  body: String!
+  "From one run to the next; TTL: after which it is CRITICAL."
+  interval: Duration!
+  "How long one try may take."
+  timeout: Duration!
+  "Tries of one run before it counts as failed."
+  tries: Int!
+  "Between two tries."
+  pause: Duration!
+  "From the service's start to the first run."
+  initialDelay: Duration!
+  "How many runs in a row turn it away from OK."
+  failAfter: Int!
+  "How many runs in a row turn it to OK."
+  passAfter: Int!
+}
+
+"A health check to run."
+input CheckInput {
+  "What to call it: letters, digits, dots, hyphens and underscores."
+  name: String!
+  "How it is to look."
+  kind: CheckKind!
+  "EXEC: the command."
+  command: [String!]
+  "HTTP and TCP: the port; 0: the service's."
+  port: Int = 0
+  "HTTP: the path; empty: /."
+  path: String = ""
+  "HTTP: by https."
+  tls: Boolean = false
+  "HTTP: whoever signed the certificate."
+  skipVerify: Boolean = false
+  "HTTP: the status that is expected; 0: 200 to 399."
+  status: Int = 0
+  "HTTP: text that the answer has to have in its first 64 KiB."
+  body: String = ""
+  "From one run to the next: at least 1s."
+  interval: Duration = "10s"
+  "How long one try may take: at most the interval; absent: 5s, or the interval."
+  timeout: Duration
+  "Tries of one run before it counts as failed: 1 to 10."
+  tries: Int = 1
+  "Between two tries."
+  pause: Duration = "0s"
+  "From the service's start to the first run."
+  initialDelay: Duration = "0s"
+  "How many runs in a row turn it away from OK: 1 to 100."
+  failAfter: Int = 1
+  "How many runs in a row turn it to OK: 1 to 100."
+  passAfter: Int = 1
+}
+
+"What a check found last."
+type CheckResult {
+  "The check."
+  name: String!
+  "What it found."
+  status: CheckStatus!
+  "When the status last turned."
+  since: Time
+  "What it wrote last, at most 4 KiB; volatile, no change tells of it."
+  output: String!
+  "When it ran last; volatile."
+  at: Time
+}
+
+"After which ends a service is started again."
+enum RestartWhen {
+  "After every end that nobody asked for."
+  ALWAYS
+  "After an end with an error."
+  ON_FAILURE
+  "After none."
+  NEVER
+}
+
+"How a service that ended by itself is started again."
+type RestartPolicy {
+  "After which ends."
+  when: RestartWhen!
+  "The first pause; each one after it is twice as long."
+  backoff: Duration!
+  "The longest pause."
+  longest: Duration!
+  "How often in the window, before it is FAILED; below 0: without limit."
+  attempts: Int!
+  "The window; who has run for as long begins with the first pause again."
+  window: Duration!
+}
+
+"How a service that ended by itself is to be started again."
+input RestartPolicyInput {
+  "After which ends."
+  when: RestartWhen = ON_FAILURE
+  "The first pause; each one after it is twice as long."
+  backoff: Duration = "1s"
+  "The longest pause."
+  longest: Duration = "1m"
+  "How often in the window, before it is FAILED; below 0: without limit."
+  attempts: Int = 5
+  "The window."
+  window: Duration = "10m"
+}
+
+"An entry that a service has in the discovery feed while it is stable."
+type RegistrationSpec {
+  "The cluster that it is registered in."
+  cluster: String!
+  "What it speaks, such as http."
+  protocol: String!
+  "What it is called there; empty: the service's name."
+  service: String!
+  "Its IP address; empty: its node's."
+  address: String!
+  "Its port; null: that which it is published at, else its own."
+  port: Int
+  "1 to 255, lower is preferred; 0: 100."
+  priority: Int!
+  "Further facts for those who look it up."
+  annotations: Map
+  "After what it expires unless it is refreshed; null: the feed's longest."
+  ttl: Duration
+}
+
+"An entry that a service is to have in the discovery feed while it is stable."
+input RegistrationSpecInput {
+  "The cluster to register in: letters, digits, hyphens and underscores, a letter first."
+  cluster: String!
+  "What it speaks, such as http."
+  protocol: String!
+  "What to call it there; empty: the service's name."
+  service: String = ""
+  "Its IP address; empty: its node's."
+  address: String = ""
+  "Its port; absent: that which it is published at, else its own."
+  port: Int
+  "1 to 255, lower is preferred."
+  priority: Int = 100
+  "Further facts for those who look it up."
+  annotations: Map
+  "After what it expires unless it is refreshed: whole seconds; absent: the feed's longest."
+  ttl: Duration
+}
+
+"Selects services; absent fields select all."
+input ServiceFilter {
+  "One of these statuses."
+  status: [ServiceStatus!]
+  "One of these healths, instance and node considered."
+  health: [ServiceHealth!]
+  "Exactly this name."
+  name: String
+  "In this instance."
+  instanceId: ID
+  "On this node: its id or uid."
+  nodeId: ID
+}
+
+"A page of services."
+type ServiceConnection {
+  "The services with their cursors."
+  edges: [ServiceEdge!]!
+  "How to go on."
+  pageInfo: PageInfo!
+  "How many match in all."
+  totalCount: Int!
+}
+
+"A service on a page."
+type ServiceEdge {
+  "Continue after it."
+  cursor: String!
+  "The service."
+  node: Service!
+}
+
+"What to deploy, and where."
+input DeployServiceInput {
+  "The instance to deploy into; or give type to launch one for it."
+  instanceId: ID
+  "The size of an instance to launch for it; it goes when the service is removed."
+  type: InstanceType
+  "What that instance is launched from; absent: minimal."
+  image: String = ""
+  "The node that it has to be on: its id or uid."
+  nodeId: ID
+  "Labels that its node has to have."
+  nodeSelector: Map
+  "Whether it may wait for a node that it fits on."
+  queue: Boolean = false
+  "What to call the service, unique in its instance; the instance launched for it is called so too."
+  name: String!
+  "Where its files come from: http, https or file; a tar archive, plain or compressed with gzip or zstd, or one executable."
+  deployUrl: String = ""
+  "The SHA-256 checksum that they have to have, as hex."
+  sha256: String = ""
+  "What to run, looked for in its files first; absent: the one executable that was fetched."
+  command: [String!]
+  "Its environment; the values are shown to nobody."
+  env: Map
+  "Who it runs as in the instance; empty: somebody without rights."
+  user: String = ""
+  "Where it runs in the instance; empty: where its files are."
+  dir: String = ""
+  "Its port in the instance; 0: none."
+  port: Int = 0
+  "The port of the node that is to lead to it; absent: none."
+  publish: PublishInput
+  "Its health checks: at most 16."
+  checks: [CheckInput!]
+  "How it is to be started again; absent: after failures, 5 times in 10 minutes."
+  restart: RestartPolicyInput
+  "Its entries in the discovery feed while it is stable: at most 8."
+  registerWhenStable: [RegistrationSpecInput!]
+  "How long it has to be well before it is stable."
+  stableFor: Duration = "0s"
+  "The same id and input again give the same service."
+  requestId: String = ""
+}
+
+"The deployed service."
+type DeployServicePayload {
+  "The service."
+  service: Service
+  "The revision of the commit."
+  revision: Int64!
+}
+
+"A process that runs already."
+input RegisterServiceInput {
+  "The instance that it is in."
+  instanceId: ID!
+  "What to call the service, unique in its instance."
+  name: String!
+  "Its port in the instance; 0: none."
+  port: Int = 0
+  "The port of the node that is to lead to it; absent: none."
+  publish: PublishInput
+  "Its health checks: at most 16."
+  checks: [CheckInput!]
+  "Its entries in the discovery feed while it is stable: at most 8."
+  registerWhenStable: [RegistrationSpecInput!]
+  "How long it has to be well before it is stable."
+  stableFor: Duration = "0s"
+  "The same id and input again give the same service."
+  requestId: String = ""
+}
+
+"The announced service."
+type RegisterServicePayload {
+  "The service."
+  service: Service
+  "The revision of the commit."
+  revision: Int64!
+}
+
+"Which service to start."
+input StartServiceInput {
+  "The service's id."
+  id: ID!
+}
+
+"The service that is to be started."
+type StartServicePayload {
+  "The service."
+  service: Service
+  "The revision of the commit."
+  revision: Int64!
+}
+
+"Which service to stop."
+input StopServiceInput {
+  "The service's id."
+  id: ID!
+}
+
+"The service that is to be stopped."
+type StopServicePayload {
+  "The service."
+  service: Service
+  "The revision of the commit."
+  revision: Int64!
+}
+
+"Which service to restart."
+input RestartServiceInput {
+  "The service's id."
+  id: ID!
+}
+
+"The service that is to be started anew."
+type RestartServicePayload {
+  "The service."
+  service: Service
+  "The revision of the commit."
+  revision: Int64!
+}
+
+"Which service to remove."
+input RemoveServiceInput {
+  "The service's id."
+  id: ID!
+}
+
+"The service that is to be removed."
+type RemoveServicePayload {
+  "The service."
+  service: Service
+  "The revision of the commit."
+  revision: Int64!
+}
+
+"What a TTL check found."
+input ReportCheckInput {
+  "The service."
+  serviceId: ID!
+  "The check."
+  check: String!
+  "What it found."
+  status: CheckStatus!
+  "What there is to say of it, at most 4 KiB."
+  output: String = ""
+}
+
+"The service whose check was told."
+type ReportCheckPayload {
+  "The service."
+  service: Service
 }
 
 # --- logs ------------------------------------------------------------------
@@ -5039,8 +6822,6 @@ input RegisterNodeInput {
   volumes: [String!]
   "What of its own files instances may have."
   hostPaths: [String!]
-  "Whether it can limit what instances write to their disks."
-  diskLimits: Boolean = false
   "The epoch whose assignments it applied last."
   epoch: String = ""
   "The desired revision that it has applied."
@@ -5095,8 +6876,8 @@ input MachineUsageInput {
   memoryPeakMb: Int
   "What its own disk takes, in MiB."
   diskMb: Int
-  "When that was measured, by the node's clock."
-  diskAt: Time
+  "How long ago that was measured."
+  diskAge: Duration
 }
 
 "When to beat again, and whether to fetch."
@@ -5165,8 +6946,44 @@ input InstanceReportInput {
   imageDigest: String = ""
   "The directories of the node's that it sees."
   volumes: [VolumeMountInput!]
-  "The limit of its own disk, in MiB; 0: none."
-  diskLimitMb: Int = 0
+  "The services in it."
+  services: [ServiceReportInput!]
+}
+
+"A service as its agent sees it."
+input ServiceReportInput {
+  "The service."
+  id: ID!
+  "Which start of it."
+  generation: Int64!
+  "What the agent observed."
+  status: ServiceStatus!
+  "Why."
+  reason: String = ""
+  "What its process and its checks say."
+  health: ServiceHealth!
+  "Why, without what checks wrote."
+  healthReason: String = ""
+  "How often its policy has started it again, since that start."
+  restarts: Int = 0
+  "The process id on the node while it runs."
+  pid: Int
+  "The status that its process ended with last."
+  exitCode: Int
+  "What its checks found."
+  checks: [CheckResultInput!]
+}
+
+"What a check found."
+input CheckResultInput {
+  "The check."
+  name: String!
+  "What it found, thresholds considered."
+  status: CheckStatus!
+  "What it wrote last, at most 4 KiB; no change tells of it."
+  output: String = ""
+  "When it ran last."
+  at: Time
 }
 
 "What the report led to."
@@ -5181,14 +6998,54 @@ type ReportInstancesPayload {
 type AgentRequest {
   "Which request; the answer names it."
   id: Int64!
-  "Read a machine's log; null: it is something else, which this agent is too old for."
+  "Read a log; null: it is something else."
   log: LogRequest
+  "What a service said of its own check; null: it is something else."
+  check: CheckRequest
+  "Run a command in a machine; null: it is something else. All null: this agent is too old for it."
+  exec: ExecRequest
 }
 
-"What to read of a machine's log."
-type LogRequest {
-  "Its machine name."
+"What a service said of its own TTL check."
+type CheckRequest {
+  "The service."
+  service: ID!
+  "The check."
+  check: String!
+  "What it found."
+  status: CheckStatus!
+  "What there is to say of it."
+  output: String!
+}
+
+"A command to run in a machine."
+type ExecRequest {
+  "The session to connect its streams to."
+  session: ID!
+  "The machine."
   machine: String!
+  "The command."
+  command: [String!]!
+  "Its environment beside the usual."
+  env: Map!
+  "Who it runs as in the machine; empty: its root."
+  user: String!
+  "Where it runs in the machine; empty: /."
+  dir: String!
+  "Whether it has a terminal."
+  terminal: Boolean!
+  "The terminal's lines."
+  rows: Int!
+  "The terminal's columns."
+  columns: Int!
+}
+
+"What to read of a log."
+type LogRequest {
+  "The machine name."
+  machine: String!
+  "A process in it, a service's id; empty: the machine's console."
+  process: String!
   "How many bytes it had written before; below 0: begin with the last lines."
   offset: Int64!
   "How many lines; below 0: all that is kept."
@@ -5293,8 +7150,44 @@ type Assignment {
   addr: String!
   "The directories of the node's that it sees."
   volumes: [VolumeMount!]!
-  "The limit of its own disk, in MiB; 0: none."
-  diskLimitMb: Int!
+  "The services that are to be in it."
+  services: [ServiceAssignment!]!
+}
+
+"What the registry wants of one service."
+type ServiceAssignment {
+  "The service."
+  id: ID!
+  "Which start of it."
+  generation: Int64!
+  "A name for people."
+  name: String!
+  "What it should be."
+  desired: DesiredStatus!
+  "Whether it ended by itself, or cannot be, and is left alone."
+  ended: Boolean!
+  "Whether somebody else runs its process: it is only checked."
+  announced: Boolean!
+  "Where its files come from; empty: there are none."
+  deployUrl: String!
+  "The SHA-256 checksum of what comes from there; empty: any."
+  sha256: String!
+  "The command; empty: the file that was fetched."
+  command: [String!]!
+  "Its environment, in full."
+  env: Map!
+  "Who it runs as in the instance; empty: somebody without rights."
+  user: String!
+  "Where it runs in the instance; empty: where its files are."
+  dir: String!
+  "Its port in the instance; 0: none."
+  port: Int!
+  "The port of the node that leads to it."
+  publish: Published
+  "Its health checks."
+  checks: [Check!]!
+  "How it is started again."
+  restart: RestartPolicy!
 }
 
 "Which node to cordon."
@@ -5441,8 +7334,6 @@ input LaunchInstanceInput {
   nodeSelector: Map
   "Directories of its node's that it shall see, at most 16. An instance goes to the node that has its volumes."
   volumes: [VolumeMountInput!]
-  "How much it may write to its own disk, in MiB, 32 at least: writing more fails, as on a full disk. Its volumes are not counted. 0: no limit."
-  diskLimitMb: Int = 0
   "Only on this node: its id or uid."
   nodeId: ID
   "Nothing fits now: wait as PENDING instead of NO_CAPACITY."
@@ -5932,6 +7823,10 @@ func (ec *executionContext) childFields_AgentRequest(ctx context.Context, field 
 		return ec.fieldContext_AgentRequest_id(ctx, field)
 	case "log":
 		return ec.fieldContext_AgentRequest_log(ctx, field)
+	case "check":
+		return ec.fieldContext_AgentRequest_check(ctx, field)
+	case "exec":
+		return ec.fieldContext_AgentRequest_exec(ctx, field)
 	}
 	return nil, fmt.Errorf("no field named %q was found under type AgentRequest", field.Name)
 }
@@ -5974,8 +7869,8 @@ func (ec *executionContext) childFields_Assignment(ctx context.Context, field gr
 		return ec.fieldContext_Assignment_addr(ctx, field)
 	case "volumes":
 		return ec.fieldContext_Assignment_volumes(ctx, field)
-	case "diskLimitMb":
-		return ec.fieldContext_Assignment_diskLimitMb(ctx, field)
+	case "services":
+		return ec.fieldContext_Assignment_services(ctx, field)
 	}
 	return nil, fmt.Errorf("no field named %q was found under type Assignment", field.Name)
 }
@@ -6128,6 +8023,74 @@ func (ec *executionContext) childFields_ChangeEdge(ctx context.Context, field gr
 	return nil, fmt.Errorf("no field named %q was found under type ChangeEdge", field.Name)
 }
 
+func (ec *executionContext) childFields_Check(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+	switch field.Name {
+	case "name":
+		return ec.fieldContext_Check_name(ctx, field)
+	case "kind":
+		return ec.fieldContext_Check_kind(ctx, field)
+	case "command":
+		return ec.fieldContext_Check_command(ctx, field)
+	case "port":
+		return ec.fieldContext_Check_port(ctx, field)
+	case "path":
+		return ec.fieldContext_Check_path(ctx, field)
+	case "tls":
+		return ec.fieldContext_Check_tls(ctx, field)
+	case "skipVerify":
+		return ec.fieldContext_Check_skipVerify(ctx, field)
+	case "status":
+		return ec.fieldContext_Check_status(ctx, field)
+	case "body":
+		return ec.fieldContext_Check_body(ctx, field)
+	case "interval":
+		return ec.fieldContext_Check_interval(ctx, field)
+	case "timeout":
+		return ec.fieldContext_Check_timeout(ctx, field)
+	case "tries":
+		return ec.fieldContext_Check_tries(ctx, field)
+	case "pause":
+		return ec.fieldContext_Check_pause(ctx, field)
+	case "initialDelay":
+		return ec.fieldContext_Check_initialDelay(ctx, field)
+	case "failAfter":
+		return ec.fieldContext_Check_failAfter(ctx, field)
+	case "passAfter":
+		return ec.fieldContext_Check_passAfter(ctx, field)
+	}
+	return nil, fmt.Errorf("no field named %q was found under type Check", field.Name)
+}
+
+func (ec *executionContext) childFields_CheckRequest(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+	switch field.Name {
+	case "service":
+		return ec.fieldContext_CheckRequest_service(ctx, field)
+	case "check":
+		return ec.fieldContext_CheckRequest_check(ctx, field)
+	case "status":
+		return ec.fieldContext_CheckRequest_status(ctx, field)
+	case "output":
+		return ec.fieldContext_CheckRequest_output(ctx, field)
+	}
+	return nil, fmt.Errorf("no field named %q was found under type CheckRequest", field.Name)
+}
+
+func (ec *executionContext) childFields_CheckResult(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+	switch field.Name {
+	case "name":
+		return ec.fieldContext_CheckResult_name(ctx, field)
+	case "status":
+		return ec.fieldContext_CheckResult_status(ctx, field)
+	case "since":
+		return ec.fieldContext_CheckResult_since(ctx, field)
+	case "output":
+		return ec.fieldContext_CheckResult_output(ctx, field)
+	case "at":
+		return ec.fieldContext_CheckResult_at(ctx, field)
+	}
+	return nil, fmt.Errorf("no field named %q was found under type CheckResult", field.Name)
+}
+
 func (ec *executionContext) childFields_ClusterHealth(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
 	switch field.Name {
 	case "status":
@@ -6206,6 +8169,16 @@ func (ec *executionContext) childFields_CreateSignInPayload(ctx context.Context,
 	return nil, fmt.Errorf("no field named %q was found under type CreateSignInPayload", field.Name)
 }
 
+func (ec *executionContext) childFields_DeployServicePayload(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+	switch field.Name {
+	case "service":
+		return ec.fieldContext_DeployServicePayload_service(ctx, field)
+	case "revision":
+		return ec.fieldContext_DeployServicePayload_revision(ctx, field)
+	}
+	return nil, fmt.Errorf("no field named %q was found under type DeployServicePayload", field.Name)
+}
+
 func (ec *executionContext) childFields_Drain(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
 	switch field.Name {
 	case "since":
@@ -6246,6 +8219,30 @@ func (ec *executionContext) childFields_Evidence(ctx context.Context, field grap
 		return ec.fieldContext_Evidence_exitCode(ctx, field)
 	}
 	return nil, fmt.Errorf("no field named %q was found under type Evidence", field.Name)
+}
+
+func (ec *executionContext) childFields_ExecRequest(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+	switch field.Name {
+	case "session":
+		return ec.fieldContext_ExecRequest_session(ctx, field)
+	case "machine":
+		return ec.fieldContext_ExecRequest_machine(ctx, field)
+	case "command":
+		return ec.fieldContext_ExecRequest_command(ctx, field)
+	case "env":
+		return ec.fieldContext_ExecRequest_env(ctx, field)
+	case "user":
+		return ec.fieldContext_ExecRequest_user(ctx, field)
+	case "dir":
+		return ec.fieldContext_ExecRequest_dir(ctx, field)
+	case "terminal":
+		return ec.fieldContext_ExecRequest_terminal(ctx, field)
+	case "rows":
+		return ec.fieldContext_ExecRequest_rows(ctx, field)
+	case "columns":
+		return ec.fieldContext_ExecRequest_columns(ctx, field)
+	}
+	return nil, fmt.Errorf("no field named %q was found under type ExecRequest", field.Name)
 }
 
 func (ec *executionContext) childFields_ForgetNodePayload(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
@@ -6290,6 +8287,8 @@ func (ec *executionContext) childFields_HealthChange(ctx context.Context, field 
 		return ec.fieldContext_HealthChange_node(ctx, field)
 	case "instance":
 		return ec.fieldContext_HealthChange_instance(ctx, field)
+	case "service":
+		return ec.fieldContext_HealthChange_service(ctx, field)
 	case "condition":
 		return ec.fieldContext_HealthChange_condition(ctx, field)
 	}
@@ -6386,8 +8385,6 @@ func (ec *executionContext) childFields_Instance(ctx context.Context, field grap
 		return ec.fieldContext_Instance_nodeSelector(ctx, field)
 	case "volumes":
 		return ec.fieldContext_Instance_volumes(ctx, field)
-	case "diskLimitMb":
-		return ec.fieldContext_Instance_diskLimitMb(ctx, field)
 	case "status":
 		return ec.fieldContext_Instance_status(ctx, field)
 	case "statusReason":
@@ -6596,6 +8593,8 @@ func (ec *executionContext) childFields_LogRequest(ctx context.Context, field gr
 	switch field.Name {
 	case "machine":
 		return ec.fieldContext_LogRequest_machine(ctx, field)
+	case "process":
+		return ec.fieldContext_LogRequest_process(ctx, field)
 	case "offset":
 		return ec.fieldContext_LogRequest_offset(ctx, field)
 	case "tail":
@@ -6656,8 +8655,6 @@ func (ec *executionContext) childFields_Node(ctx context.Context, field graphql.
 		return ec.fieldContext_Node_volumes(ctx, field)
 	case "hostPaths":
 		return ec.fieldContext_Node_hostPaths(ctx, field)
-	case "diskLimits":
-		return ec.fieldContext_Node_diskLimits(ctx, field)
 	case "subnet":
 		return ec.fieldContext_Node_subnet(ctx, field)
 	case "desiredRevision":
@@ -6774,6 +8771,16 @@ func (ec *executionContext) childFields_Peers(ctx context.Context, field graphql
 	return nil, fmt.Errorf("no field named %q was found under type Peers", field.Name)
 }
 
+func (ec *executionContext) childFields_Published(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+	switch field.Name {
+	case "port":
+		return ec.fieldContext_Published_port(ctx, field)
+	case "protocol":
+		return ec.fieldContext_Published_protocol(ctx, field)
+	}
+	return nil, fmt.Errorf("no field named %q was found under type Published", field.Name)
+}
+
 func (ec *executionContext) childFields_RegisterNodePayload(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
 	switch field.Name {
 	case "node":
@@ -6786,6 +8793,38 @@ func (ec *executionContext) childFields_RegisterNodePayload(ctx context.Context,
 		return ec.fieldContext_RegisterNodePayload_revision(ctx, field)
 	}
 	return nil, fmt.Errorf("no field named %q was found under type RegisterNodePayload", field.Name)
+}
+
+func (ec *executionContext) childFields_RegisterServicePayload(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+	switch field.Name {
+	case "service":
+		return ec.fieldContext_RegisterServicePayload_service(ctx, field)
+	case "revision":
+		return ec.fieldContext_RegisterServicePayload_revision(ctx, field)
+	}
+	return nil, fmt.Errorf("no field named %q was found under type RegisterServicePayload", field.Name)
+}
+
+func (ec *executionContext) childFields_RegistrationSpec(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+	switch field.Name {
+	case "cluster":
+		return ec.fieldContext_RegistrationSpec_cluster(ctx, field)
+	case "protocol":
+		return ec.fieldContext_RegistrationSpec_protocol(ctx, field)
+	case "service":
+		return ec.fieldContext_RegistrationSpec_service(ctx, field)
+	case "address":
+		return ec.fieldContext_RegistrationSpec_address(ctx, field)
+	case "port":
+		return ec.fieldContext_RegistrationSpec_port(ctx, field)
+	case "priority":
+		return ec.fieldContext_RegistrationSpec_priority(ctx, field)
+	case "annotations":
+		return ec.fieldContext_RegistrationSpec_annotations(ctx, field)
+	case "ttl":
+		return ec.fieldContext_RegistrationSpec_ttl(ctx, field)
+	}
+	return nil, fmt.Errorf("no field named %q was found under type RegistrationSpec", field.Name)
 }
 
 func (ec *executionContext) childFields_ReleaseBrakePayload(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
@@ -6820,6 +8859,16 @@ func (ec *executionContext) childFields_RemoveNodePayload(ctx context.Context, f
 	return nil, fmt.Errorf("no field named %q was found under type RemoveNodePayload", field.Name)
 }
 
+func (ec *executionContext) childFields_RemoveServicePayload(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+	switch field.Name {
+	case "service":
+		return ec.fieldContext_RemoveServicePayload_service(ctx, field)
+	case "revision":
+		return ec.fieldContext_RemoveServicePayload_revision(ctx, field)
+	}
+	return nil, fmt.Errorf("no field named %q was found under type RemoveServicePayload", field.Name)
+}
+
 func (ec *executionContext) childFields_RemoveVolumePayload(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
 	switch field.Name {
 	case "volume":
@@ -6840,6 +8889,14 @@ func (ec *executionContext) childFields_RenewCertificatePayload(ctx context.Cont
 	return nil, fmt.Errorf("no field named %q was found under type RenewCertificatePayload", field.Name)
 }
 
+func (ec *executionContext) childFields_ReportCheckPayload(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+	switch field.Name {
+	case "service":
+		return ec.fieldContext_ReportCheckPayload_service(ctx, field)
+	}
+	return nil, fmt.Errorf("no field named %q was found under type ReportCheckPayload", field.Name)
+}
+
 func (ec *executionContext) childFields_ReportInstancesPayload(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
 	switch field.Name {
 	case "remove":
@@ -6858,6 +8915,32 @@ func (ec *executionContext) childFields_RestartInstancePayload(ctx context.Conte
 		return ec.fieldContext_RestartInstancePayload_revision(ctx, field)
 	}
 	return nil, fmt.Errorf("no field named %q was found under type RestartInstancePayload", field.Name)
+}
+
+func (ec *executionContext) childFields_RestartPolicy(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+	switch field.Name {
+	case "when":
+		return ec.fieldContext_RestartPolicy_when(ctx, field)
+	case "backoff":
+		return ec.fieldContext_RestartPolicy_backoff(ctx, field)
+	case "longest":
+		return ec.fieldContext_RestartPolicy_longest(ctx, field)
+	case "attempts":
+		return ec.fieldContext_RestartPolicy_attempts(ctx, field)
+	case "window":
+		return ec.fieldContext_RestartPolicy_window(ctx, field)
+	}
+	return nil, fmt.Errorf("no field named %q was found under type RestartPolicy", field.Name)
+}
+
+func (ec *executionContext) childFields_RestartServicePayload(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+	switch field.Name {
+	case "service":
+		return ec.fieldContext_RestartServicePayload_service(ctx, field)
+	case "revision":
+		return ec.fieldContext_RestartServicePayload_revision(ctx, field)
+	}
+	return nil, fmt.Errorf("no field named %q was found under type RestartServicePayload", field.Name)
 }
 
 func (ec *executionContext) childFields_RevokeAccessKeyPayload(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
@@ -6920,6 +9003,178 @@ func (ec *executionContext) childFields_ServerInfo(ctx context.Context, field gr
 	return nil, fmt.Errorf("no field named %q was found under type ServerInfo", field.Name)
 }
 
+func (ec *executionContext) childFields_Service(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+	switch field.Name {
+	case "id":
+		return ec.fieldContext_Service_id(ctx, field)
+	case "name":
+		return ec.fieldContext_Service_name(ctx, field)
+	case "instanceId":
+		return ec.fieldContext_Service_instanceId(ctx, field)
+	case "instance":
+		return ec.fieldContext_Service_instance(ctx, field)
+	case "node":
+		return ec.fieldContext_Service_node(ctx, field)
+	case "ownsInstance":
+		return ec.fieldContext_Service_ownsInstance(ctx, field)
+	case "announced":
+		return ec.fieldContext_Service_announced(ctx, field)
+	case "deployUrl":
+		return ec.fieldContext_Service_deployUrl(ctx, field)
+	case "sha256":
+		return ec.fieldContext_Service_sha256(ctx, field)
+	case "command":
+		return ec.fieldContext_Service_command(ctx, field)
+	case "envNames":
+		return ec.fieldContext_Service_envNames(ctx, field)
+	case "user":
+		return ec.fieldContext_Service_user(ctx, field)
+	case "dir":
+		return ec.fieldContext_Service_dir(ctx, field)
+	case "port":
+		return ec.fieldContext_Service_port(ctx, field)
+	case "publish":
+		return ec.fieldContext_Service_publish(ctx, field)
+	case "checks":
+		return ec.fieldContext_Service_checks(ctx, field)
+	case "checkResults":
+		return ec.fieldContext_Service_checkResults(ctx, field)
+	case "restart":
+		return ec.fieldContext_Service_restart(ctx, field)
+	case "registerWhenStable":
+		return ec.fieldContext_Service_registerWhenStable(ctx, field)
+	case "stableFor":
+		return ec.fieldContext_Service_stableFor(ctx, field)
+	case "status":
+		return ec.fieldContext_Service_status(ctx, field)
+	case "statusReason":
+		return ec.fieldContext_Service_statusReason(ctx, field)
+	case "health":
+		return ec.fieldContext_Service_health(ctx, field)
+	case "reportedHealth":
+		return ec.fieldContext_Service_reportedHealth(ctx, field)
+	case "healthReason":
+		return ec.fieldContext_Service_healthReason(ctx, field)
+	case "unhealthyBecause":
+		return ec.fieldContext_Service_unhealthyBecause(ctx, field)
+	case "desired":
+		return ec.fieldContext_Service_desired(ctx, field)
+	case "generation":
+		return ec.fieldContext_Service_generation(ctx, field)
+	case "restarts":
+		return ec.fieldContext_Service_restarts(ctx, field)
+	case "pid":
+		return ec.fieldContext_Service_pid(ctx, field)
+	case "exitCode":
+		return ec.fieldContext_Service_exitCode(ctx, field)
+	case "createdAt":
+		return ec.fieldContext_Service_createdAt(ctx, field)
+	case "startedAt":
+		return ec.fieldContext_Service_startedAt(ctx, field)
+	case "endedAt":
+		return ec.fieldContext_Service_endedAt(ctx, field)
+	case "removedAt":
+		return ec.fieldContext_Service_removedAt(ctx, field)
+	case "revision":
+		return ec.fieldContext_Service_revision(ctx, field)
+	case "changes":
+		return ec.fieldContext_Service_changes(ctx, field)
+	}
+	return nil, fmt.Errorf("no field named %q was found under type Service", field.Name)
+}
+
+func (ec *executionContext) childFields_ServiceAssignment(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+	switch field.Name {
+	case "id":
+		return ec.fieldContext_ServiceAssignment_id(ctx, field)
+	case "generation":
+		return ec.fieldContext_ServiceAssignment_generation(ctx, field)
+	case "name":
+		return ec.fieldContext_ServiceAssignment_name(ctx, field)
+	case "desired":
+		return ec.fieldContext_ServiceAssignment_desired(ctx, field)
+	case "ended":
+		return ec.fieldContext_ServiceAssignment_ended(ctx, field)
+	case "announced":
+		return ec.fieldContext_ServiceAssignment_announced(ctx, field)
+	case "deployUrl":
+		return ec.fieldContext_ServiceAssignment_deployUrl(ctx, field)
+	case "sha256":
+		return ec.fieldContext_ServiceAssignment_sha256(ctx, field)
+	case "command":
+		return ec.fieldContext_ServiceAssignment_command(ctx, field)
+	case "env":
+		return ec.fieldContext_ServiceAssignment_env(ctx, field)
+	case "user":
+		return ec.fieldContext_ServiceAssignment_user(ctx, field)
+	case "dir":
+		return ec.fieldContext_ServiceAssignment_dir(ctx, field)
+	case "port":
+		return ec.fieldContext_ServiceAssignment_port(ctx, field)
+	case "publish":
+		return ec.fieldContext_ServiceAssignment_publish(ctx, field)
+	case "checks":
+		return ec.fieldContext_ServiceAssignment_checks(ctx, field)
+	case "restart":
+		return ec.fieldContext_ServiceAssignment_restart(ctx, field)
+	}
+	return nil, fmt.Errorf("no field named %q was found under type ServiceAssignment", field.Name)
+}
+
+func (ec *executionContext) childFields_ServiceChange(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+	switch field.Name {
+	case "type":
+		return ec.fieldContext_ServiceChange_type(ctx, field)
+	case "cursor":
+		return ec.fieldContext_ServiceChange_cursor(ctx, field)
+	case "revision":
+		return ec.fieldContext_ServiceChange_revision(ctx, field)
+	case "at":
+		return ec.fieldContext_ServiceChange_at(ctx, field)
+	case "kind":
+		return ec.fieldContext_ServiceChange_kind(ctx, field)
+	case "reason":
+		return ec.fieldContext_ServiceChange_reason(ctx, field)
+	case "actor":
+		return ec.fieldContext_ServiceChange_actor(ctx, field)
+	case "actorKey":
+		return ec.fieldContext_ServiceChange_actorKey(ctx, field)
+	case "actorAddr":
+		return ec.fieldContext_ServiceChange_actorAddr(ctx, field)
+	case "previousStatus":
+		return ec.fieldContext_ServiceChange_previousStatus(ctx, field)
+	case "status":
+		return ec.fieldContext_ServiceChange_status(ctx, field)
+	case "left":
+		return ec.fieldContext_ServiceChange_left(ctx, field)
+	case "service":
+		return ec.fieldContext_ServiceChange_service(ctx, field)
+	}
+	return nil, fmt.Errorf("no field named %q was found under type ServiceChange", field.Name)
+}
+
+func (ec *executionContext) childFields_ServiceConnection(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+	switch field.Name {
+	case "edges":
+		return ec.fieldContext_ServiceConnection_edges(ctx, field)
+	case "pageInfo":
+		return ec.fieldContext_ServiceConnection_pageInfo(ctx, field)
+	case "totalCount":
+		return ec.fieldContext_ServiceConnection_totalCount(ctx, field)
+	}
+	return nil, fmt.Errorf("no field named %q was found under type ServiceConnection", field.Name)
+}
+
+func (ec *executionContext) childFields_ServiceEdge(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+	switch field.Name {
+	case "cursor":
+		return ec.fieldContext_ServiceEdge_cursor(ctx, field)
+	case "node":
+		return ec.fieldContext_ServiceEdge_node(ctx, field)
+	}
+	return nil, fmt.Errorf("no field named %q was found under type ServiceEdge", field.Name)
+}
+
 func (ec *executionContext) childFields_StartInstancePayload(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
 	switch field.Name {
 	case "instance":
@@ -6928,6 +9183,16 @@ func (ec *executionContext) childFields_StartInstancePayload(ctx context.Context
 		return ec.fieldContext_StartInstancePayload_revision(ctx, field)
 	}
 	return nil, fmt.Errorf("no field named %q was found under type StartInstancePayload", field.Name)
+}
+
+func (ec *executionContext) childFields_StartServicePayload(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+	switch field.Name {
+	case "service":
+		return ec.fieldContext_StartServicePayload_service(ctx, field)
+	case "revision":
+		return ec.fieldContext_StartServicePayload_revision(ctx, field)
+	}
+	return nil, fmt.Errorf("no field named %q was found under type StartServicePayload", field.Name)
 }
 
 func (ec *executionContext) childFields_StatusCount(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
@@ -6948,6 +9213,16 @@ func (ec *executionContext) childFields_StopInstancePayload(ctx context.Context,
 		return ec.fieldContext_StopInstancePayload_revision(ctx, field)
 	}
 	return nil, fmt.Errorf("no field named %q was found under type StopInstancePayload", field.Name)
+}
+
+func (ec *executionContext) childFields_StopServicePayload(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+	switch field.Name {
+	case "service":
+		return ec.fieldContext_StopServicePayload_service(ctx, field)
+	case "revision":
+		return ec.fieldContext_StopServicePayload_revision(ctx, field)
+	}
+	return nil, fmt.Errorf("no field named %q was found under type StopServicePayload", field.Name)
 }
 
 func (ec *executionContext) childFields_TerminateInstancePayload(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
@@ -7280,6 +9555,20 @@ func (ec *executionContext) field_Mutation_createSignIn_args(ctx context.Context
 	return args, nil
 }
 
+func (ec *executionContext) field_Mutation_deployService_args(ctx context.Context, rawArgs map[string]any) (map[string]any, error) {
+	var err error
+	args := map[string]any{}
+	arg0, err := graphql.ProcessArgField(ctx, rawArgs, "input",
+		func(ctx context.Context, v any) (muster.DeployServiceInput, error) {
+			return ec.unmarshalNDeployServiceInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚐDeployServiceInput(ctx, v)
+		})
+	if err != nil {
+		return nil, err
+	}
+	args["input"] = arg0
+	return args, nil
+}
+
 func (ec *executionContext) field_Mutation_drainNode_args(ctx context.Context, rawArgs map[string]any) (map[string]any, error) {
 	var err error
 	args := map[string]any{}
@@ -7392,6 +9681,20 @@ func (ec *executionContext) field_Mutation_registerNode_args(ctx context.Context
 	return args, nil
 }
 
+func (ec *executionContext) field_Mutation_registerService_args(ctx context.Context, rawArgs map[string]any) (map[string]any, error) {
+	var err error
+	args := map[string]any{}
+	arg0, err := graphql.ProcessArgField(ctx, rawArgs, "input",
+		func(ctx context.Context, v any) (muster.RegisterServiceInput, error) {
+			return ec.unmarshalNRegisterServiceInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚐRegisterServiceInput(ctx, v)
+		})
+	if err != nil {
+		return nil, err
+	}
+	args["input"] = arg0
+	return args, nil
+}
+
 func (ec *executionContext) field_Mutation_releaseBrake_args(ctx context.Context, rawArgs map[string]any) (map[string]any, error) {
 	var err error
 	args := map[string]any{}
@@ -7434,6 +9737,20 @@ func (ec *executionContext) field_Mutation_removeNode_args(ctx context.Context, 
 	return args, nil
 }
 
+func (ec *executionContext) field_Mutation_removeService_args(ctx context.Context, rawArgs map[string]any) (map[string]any, error) {
+	var err error
+	args := map[string]any{}
+	arg0, err := graphql.ProcessArgField(ctx, rawArgs, "input",
+		func(ctx context.Context, v any) (RemoveServiceInput, error) {
+			return ec.unmarshalNRemoveServiceInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐRemoveServiceInput(ctx, v)
+		})
+	if err != nil {
+		return nil, err
+	}
+	args["input"] = arg0
+	return args, nil
+}
+
 func (ec *executionContext) field_Mutation_removeVolume_args(ctx context.Context, rawArgs map[string]any) (map[string]any, error) {
 	var err error
 	args := map[string]any{}
@@ -7462,6 +9779,20 @@ func (ec *executionContext) field_Mutation_renewCertificate_args(ctx context.Con
 	return args, nil
 }
 
+func (ec *executionContext) field_Mutation_reportCheck_args(ctx context.Context, rawArgs map[string]any) (map[string]any, error) {
+	var err error
+	args := map[string]any{}
+	arg0, err := graphql.ProcessArgField(ctx, rawArgs, "input",
+		func(ctx context.Context, v any) (muster.ReportCheckInput, error) {
+			return ec.unmarshalNReportCheckInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚐReportCheckInput(ctx, v)
+		})
+	if err != nil {
+		return nil, err
+	}
+	args["input"] = arg0
+	return args, nil
+}
+
 func (ec *executionContext) field_Mutation_reportInstances_args(ctx context.Context, rawArgs map[string]any) (map[string]any, error) {
 	var err error
 	args := map[string]any{}
@@ -7482,6 +9813,20 @@ func (ec *executionContext) field_Mutation_restartInstance_args(ctx context.Cont
 	arg0, err := graphql.ProcessArgField(ctx, rawArgs, "input",
 		func(ctx context.Context, v any) (RestartInstanceInput, error) {
 			return ec.unmarshalNRestartInstanceInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐRestartInstanceInput(ctx, v)
+		})
+	if err != nil {
+		return nil, err
+	}
+	args["input"] = arg0
+	return args, nil
+}
+
+func (ec *executionContext) field_Mutation_restartService_args(ctx context.Context, rawArgs map[string]any) (map[string]any, error) {
+	var err error
+	args := map[string]any{}
+	arg0, err := graphql.ProcessArgField(ctx, rawArgs, "input",
+		func(ctx context.Context, v any) (RestartServiceInput, error) {
+			return ec.unmarshalNRestartServiceInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐRestartServiceInput(ctx, v)
 		})
 	if err != nil {
 		return nil, err
@@ -7546,12 +9891,40 @@ func (ec *executionContext) field_Mutation_startInstance_args(ctx context.Contex
 	return args, nil
 }
 
+func (ec *executionContext) field_Mutation_startService_args(ctx context.Context, rawArgs map[string]any) (map[string]any, error) {
+	var err error
+	args := map[string]any{}
+	arg0, err := graphql.ProcessArgField(ctx, rawArgs, "input",
+		func(ctx context.Context, v any) (StartServiceInput, error) {
+			return ec.unmarshalNStartServiceInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐStartServiceInput(ctx, v)
+		})
+	if err != nil {
+		return nil, err
+	}
+	args["input"] = arg0
+	return args, nil
+}
+
 func (ec *executionContext) field_Mutation_stopInstance_args(ctx context.Context, rawArgs map[string]any) (map[string]any, error) {
 	var err error
 	args := map[string]any{}
 	arg0, err := graphql.ProcessArgField(ctx, rawArgs, "input",
 		func(ctx context.Context, v any) (StopInstanceInput, error) {
 			return ec.unmarshalNStopInstanceInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐStopInstanceInput(ctx, v)
+		})
+	if err != nil {
+		return nil, err
+	}
+	args["input"] = arg0
+	return args, nil
+}
+
+func (ec *executionContext) field_Mutation_stopService_args(ctx context.Context, rawArgs map[string]any) (map[string]any, error) {
+	var err error
+	args := map[string]any{}
+	arg0, err := graphql.ProcessArgField(ctx, rawArgs, "input",
+		func(ctx context.Context, v any) (StopServiceInput, error) {
+			return ec.unmarshalNStopServiceInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐStopServiceInput(ctx, v)
 		})
 	if err != nil {
 		return nil, err
@@ -7888,6 +10261,50 @@ func (ec *executionContext) field_Query_peers_args(ctx context.Context, rawArgs 
 	return args, nil
 }
 
+func (ec *executionContext) field_Query_service_args(ctx context.Context, rawArgs map[string]any) (map[string]any, error) {
+	var err error
+	args := map[string]any{}
+	arg0, err := graphql.ProcessArgField(ctx, rawArgs, "id",
+		func(ctx context.Context, v any) (string, error) {
+			return ec.unmarshalNID2string(ctx, v)
+		})
+	if err != nil {
+		return nil, err
+	}
+	args["id"] = arg0
+	return args, nil
+}
+
+func (ec *executionContext) field_Query_services_args(ctx context.Context, rawArgs map[string]any) (map[string]any, error) {
+	var err error
+	args := map[string]any{}
+	arg0, err := graphql.ProcessArgField(ctx, rawArgs, "filter",
+		func(ctx context.Context, v any) (*muster.ServiceFilter, error) {
+			return ec.unmarshalOServiceFilter2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐServiceFilter(ctx, v)
+		})
+	if err != nil {
+		return nil, err
+	}
+	args["filter"] = arg0
+	arg1, err := graphql.ProcessArgField(ctx, rawArgs, "first",
+		func(ctx context.Context, v any) (*int, error) {
+			return ec.unmarshalOInt2ᚖint(ctx, v)
+		})
+	if err != nil {
+		return nil, err
+	}
+	args["first"] = arg1
+	arg2, err := graphql.ProcessArgField(ctx, rawArgs, "after",
+		func(ctx context.Context, v any) (*string, error) {
+			return ec.unmarshalOString2ᚖstring(ctx, v)
+		})
+	if err != nil {
+		return nil, err
+	}
+	args["after"] = arg2
+	return args, nil
+}
+
 func (ec *executionContext) field_Query_volumes_args(ctx context.Context, rawArgs map[string]any) (map[string]any, error) {
 	var err error
 	args := map[string]any{}
@@ -7915,6 +10332,20 @@ func (ec *executionContext) field_Query_volumes_args(ctx context.Context, rawArg
 		return nil, err
 	}
 	args["after"] = arg2
+	return args, nil
+}
+
+func (ec *executionContext) field_Service_changes_args(ctx context.Context, rawArgs map[string]any) (map[string]any, error) {
+	var err error
+	args := map[string]any{}
+	arg0, err := graphql.ProcessArgField(ctx, rawArgs, "first",
+		func(ctx context.Context, v any) (*int, error) {
+			return ec.unmarshalOInt2ᚖint(ctx, v)
+		})
+	if err != nil {
+		return nil, err
+	}
+	args["first"] = arg0
 	return args, nil
 }
 
@@ -8060,6 +10491,36 @@ func (ec *executionContext) field_Subscription_nodeChanges_args(ctx context.Cont
 	arg2, err := graphql.ProcessArgField(ctx, rawArgs, "filter",
 		func(ctx context.Context, v any) (*muster.NodeFilter, error) {
 			return ec.unmarshalONodeFilter2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐNodeFilter(ctx, v)
+		})
+	if err != nil {
+		return nil, err
+	}
+	args["filter"] = arg2
+	return args, nil
+}
+
+func (ec *executionContext) field_Subscription_serviceChanges_args(ctx context.Context, rawArgs map[string]any) (map[string]any, error) {
+	var err error
+	args := map[string]any{}
+	arg0, err := graphql.ProcessArgField(ctx, rawArgs, "since",
+		func(ctx context.Context, v any) (*muster.Cursor, error) {
+			return ec.unmarshalOCursor2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐCursor(ctx, v)
+		})
+	if err != nil {
+		return nil, err
+	}
+	args["since"] = arg0
+	arg1, err := graphql.ProcessArgField(ctx, rawArgs, "initial",
+		func(ctx context.Context, v any) (*bool, error) {
+			return ec.unmarshalOBoolean2ᚖbool(ctx, v)
+		})
+	if err != nil {
+		return nil, err
+	}
+	args["initial"] = arg1
+	arg2, err := graphql.ProcessArgField(ctx, rawArgs, "filter",
+		func(ctx context.Context, v any) (*muster.ServiceFilter, error) {
+			return ec.unmarshalOServiceFilter2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐServiceFilter(ctx, v)
 		})
 	if err != nil {
 		return nil, err
@@ -8725,6 +11186,70 @@ func (ec *executionContext) fieldContext_AgentRequest_log(_ context.Context, fie
 	return fc, nil
 }
 
+func (ec *executionContext) _AgentRequest_check(ctx context.Context, field graphql.CollectedField, obj *muster.AgentRequest) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_AgentRequest_check(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Check, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *muster.CheckRequest) graphql.Marshaler {
+			return ec.marshalOCheckRequest2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐCheckRequest(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_AgentRequest_check(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "AgentRequest",
+		Field:      field,
+		IsMethod:   false,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_CheckRequest(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _AgentRequest_exec(ctx context.Context, field graphql.CollectedField, obj *muster.AgentRequest) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_AgentRequest_exec(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Exec, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *muster.ExecRequest) graphql.Marshaler {
+			return ec.marshalOExecRequest2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐExecRequest(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_AgentRequest_exec(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "AgentRequest",
+		Field:      field,
+		IsMethod:   false,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_ExecRequest(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
 func (ec *executionContext) _AnswerAgentRequestPayload_wanted(ctx context.Context, field graphql.CollectedField, obj *AnswerAgentRequestPayload) (ret graphql.Marshaler) {
 	return graphql.ResolveField(
 		ctx,
@@ -9079,27 +11604,36 @@ func (ec *executionContext) fieldContext_Assignment_volumes(_ context.Context, f
 	return fc, nil
 }
 
-func (ec *executionContext) _Assignment_diskLimitMb(ctx context.Context, field graphql.CollectedField, obj *muster.Assignment) (ret graphql.Marshaler) {
+func (ec *executionContext) _Assignment_services(ctx context.Context, field graphql.CollectedField, obj *muster.Assignment) (ret graphql.Marshaler) {
 	return graphql.ResolveField(
 		ctx,
 		ec.OperationContext,
 		field,
 		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
-			return ec.fieldContext_Assignment_diskLimitMb(ctx, field)
+			return ec.fieldContext_Assignment_services(ctx, field)
 		},
 		func(ctx context.Context) (any, error) {
-			return obj.DiskLimitMB, nil
+			return obj.Services, nil
 		},
 		nil,
-		func(ctx context.Context, selections ast.SelectionSet, v int) graphql.Marshaler {
-			return ec.marshalNInt2int(ctx, selections, v)
+		func(ctx context.Context, selections ast.SelectionSet, v []*muster.ServiceAssignment) graphql.Marshaler {
+			return ec.marshalNServiceAssignment2ᚕᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐServiceAssignmentᚄ(ctx, selections, v)
 		},
 		true,
 		true,
 	)
 }
-func (ec *executionContext) fieldContext_Assignment_diskLimitMb(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
-	return graphql.NewScalarFieldContext("Assignment", field, false, false, "Int")
+func (ec *executionContext) fieldContext_Assignment_services(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "Assignment",
+		Field:      field,
+		IsMethod:   false,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_ServiceAssignment(ctx, field)
+		},
+	}
+	return fc, nil
 }
 
 func (ec *executionContext) _Assignments_epoch(ctx context.Context, field graphql.CollectedField, obj *muster.Assignments) (ret graphql.Marshaler) {
@@ -10282,6 +12816,581 @@ func (ec *executionContext) fieldContext_ChangeEdge_node(_ context.Context, fiel
 	return fc, nil
 }
 
+func (ec *executionContext) _Check_name(ctx context.Context, field graphql.CollectedField, obj *muster.Check) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Check_name(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Name, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Check_name(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Check", field, false, false, "String")
+}
+
+func (ec *executionContext) _Check_kind(ctx context.Context, field graphql.CollectedField, obj *muster.Check) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Check_kind(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Kind, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v muster.CheckKind) graphql.Marshaler {
+			return ec.marshalNCheckKind2githubᚗcomᚋmusterᚑcloudᚋmusterᚐCheckKind(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Check_kind(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Check", field, false, false, "CheckKind")
+}
+
+func (ec *executionContext) _Check_command(ctx context.Context, field graphql.CollectedField, obj *muster.Check) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Check_command(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Command, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v []string) graphql.Marshaler {
+			return ec.marshalNString2ᚕstringᚄ(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Check_command(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Check", field, false, false, "String")
+}
+
+func (ec *executionContext) _Check_port(ctx context.Context, field graphql.CollectedField, obj *muster.Check) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Check_port(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Port, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v int) graphql.Marshaler {
+			return ec.marshalNInt2int(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Check_port(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Check", field, false, false, "Int")
+}
+
+func (ec *executionContext) _Check_path(ctx context.Context, field graphql.CollectedField, obj *muster.Check) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Check_path(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Path, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Check_path(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Check", field, false, false, "String")
+}
+
+func (ec *executionContext) _Check_tls(ctx context.Context, field graphql.CollectedField, obj *muster.Check) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Check_tls(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.TLS, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v bool) graphql.Marshaler {
+			return ec.marshalNBoolean2bool(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Check_tls(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Check", field, false, false, "Boolean")
+}
+
+func (ec *executionContext) _Check_skipVerify(ctx context.Context, field graphql.CollectedField, obj *muster.Check) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Check_skipVerify(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.SkipVerify, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v bool) graphql.Marshaler {
+			return ec.marshalNBoolean2bool(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Check_skipVerify(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Check", field, false, false, "Boolean")
+}
+
+func (ec *executionContext) _Check_status(ctx context.Context, field graphql.CollectedField, obj *muster.Check) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Check_status(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Status, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v int) graphql.Marshaler {
+			return ec.marshalNInt2int(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Check_status(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Check", field, false, false, "Int")
+}
+
+func (ec *executionContext) _Check_body(ctx context.Context, field graphql.CollectedField, obj *muster.Check) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Check_body(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Body, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Check_body(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Check", field, false, false, "String")
+}
+
+func (ec *executionContext) _Check_interval(ctx context.Context, field graphql.CollectedField, obj *muster.Check) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Check_interval(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Interval, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v time.Duration) graphql.Marshaler {
+			return ec.marshalNDuration2timeᚐDuration(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Check_interval(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Check", field, false, false, "Duration")
+}
+
+func (ec *executionContext) _Check_timeout(ctx context.Context, field graphql.CollectedField, obj *muster.Check) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Check_timeout(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Timeout, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v time.Duration) graphql.Marshaler {
+			return ec.marshalNDuration2timeᚐDuration(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Check_timeout(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Check", field, false, false, "Duration")
+}
+
+func (ec *executionContext) _Check_tries(ctx context.Context, field graphql.CollectedField, obj *muster.Check) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Check_tries(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Tries, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v int) graphql.Marshaler {
+			return ec.marshalNInt2int(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Check_tries(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Check", field, false, false, "Int")
+}
+
+func (ec *executionContext) _Check_pause(ctx context.Context, field graphql.CollectedField, obj *muster.Check) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Check_pause(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Pause, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v time.Duration) graphql.Marshaler {
+			return ec.marshalNDuration2timeᚐDuration(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Check_pause(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Check", field, false, false, "Duration")
+}
+
+func (ec *executionContext) _Check_initialDelay(ctx context.Context, field graphql.CollectedField, obj *muster.Check) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Check_initialDelay(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.InitialDelay, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v time.Duration) graphql.Marshaler {
+			return ec.marshalNDuration2timeᚐDuration(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Check_initialDelay(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Check", field, false, false, "Duration")
+}
+
+func (ec *executionContext) _Check_failAfter(ctx context.Context, field graphql.CollectedField, obj *muster.Check) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Check_failAfter(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.FailAfter, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v int) graphql.Marshaler {
+			return ec.marshalNInt2int(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Check_failAfter(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Check", field, false, false, "Int")
+}
+
+func (ec *executionContext) _Check_passAfter(ctx context.Context, field graphql.CollectedField, obj *muster.Check) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Check_passAfter(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.PassAfter, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v int) graphql.Marshaler {
+			return ec.marshalNInt2int(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Check_passAfter(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Check", field, false, false, "Int")
+}
+
+func (ec *executionContext) _CheckRequest_service(ctx context.Context, field graphql.CollectedField, obj *muster.CheckRequest) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_CheckRequest_service(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Service, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v muster.ServiceID) graphql.Marshaler {
+			return ec.marshalNID2githubᚗcomᚋmusterᚑcloudᚋmusterᚐServiceID(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_CheckRequest_service(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("CheckRequest", field, false, false, "ID")
+}
+
+func (ec *executionContext) _CheckRequest_check(ctx context.Context, field graphql.CollectedField, obj *muster.CheckRequest) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_CheckRequest_check(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Check, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_CheckRequest_check(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("CheckRequest", field, false, false, "String")
+}
+
+func (ec *executionContext) _CheckRequest_status(ctx context.Context, field graphql.CollectedField, obj *muster.CheckRequest) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_CheckRequest_status(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Status, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v muster.CheckStatus) graphql.Marshaler {
+			return ec.marshalNCheckStatus2githubᚗcomᚋmusterᚑcloudᚋmusterᚐCheckStatus(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_CheckRequest_status(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("CheckRequest", field, false, false, "CheckStatus")
+}
+
+func (ec *executionContext) _CheckRequest_output(ctx context.Context, field graphql.CollectedField, obj *muster.CheckRequest) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_CheckRequest_output(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Output, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_CheckRequest_output(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("CheckRequest", field, false, false, "String")
+}
+
+func (ec *executionContext) _CheckResult_name(ctx context.Context, field graphql.CollectedField, obj *muster.CheckResult) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_CheckResult_name(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Name, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_CheckResult_name(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("CheckResult", field, false, false, "String")
+}
+
+func (ec *executionContext) _CheckResult_status(ctx context.Context, field graphql.CollectedField, obj *muster.CheckResult) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_CheckResult_status(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Status, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v muster.CheckStatus) graphql.Marshaler {
+			return ec.marshalNCheckStatus2githubᚗcomᚋmusterᚑcloudᚋmusterᚐCheckStatus(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_CheckResult_status(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("CheckResult", field, false, false, "CheckStatus")
+}
+
+func (ec *executionContext) _CheckResult_since(ctx context.Context, field graphql.CollectedField, obj *muster.CheckResult) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_CheckResult_since(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Since, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *time.Time) graphql.Marshaler {
+			return ec.marshalOTime2ᚖtimeᚐTime(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_CheckResult_since(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("CheckResult", field, false, false, "Time")
+}
+
+func (ec *executionContext) _CheckResult_output(ctx context.Context, field graphql.CollectedField, obj *muster.CheckResult) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_CheckResult_output(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Output, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_CheckResult_output(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("CheckResult", field, false, false, "String")
+}
+
+func (ec *executionContext) _CheckResult_at(ctx context.Context, field graphql.CollectedField, obj *muster.CheckResult) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_CheckResult_at(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.At, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *time.Time) graphql.Marshaler {
+			return ec.marshalOTime2ᚖtimeᚐTime(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_CheckResult_at(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("CheckResult", field, false, false, "Time")
+}
+
 func (ec *executionContext) _ClusterHealth_status(ctx context.Context, field graphql.CollectedField, obj *muster.ClusterHealth) (ret graphql.Marshaler) {
 	return graphql.ResolveField(
 		ctx,
@@ -10828,6 +13937,61 @@ func (ec *executionContext) fieldContext_CreateSignInPayload_expiresAt(_ context
 	return graphql.NewScalarFieldContext("CreateSignInPayload", field, false, false, "Time")
 }
 
+func (ec *executionContext) _DeployServicePayload_service(ctx context.Context, field graphql.CollectedField, obj *DeployServicePayload) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_DeployServicePayload_service(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Service, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *muster.Service) graphql.Marshaler {
+			return ec.marshalOService2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐService(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_DeployServicePayload_service(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "DeployServicePayload",
+		Field:      field,
+		IsMethod:   false,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_Service(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _DeployServicePayload_revision(ctx context.Context, field graphql.CollectedField, obj *DeployServicePayload) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_DeployServicePayload_revision(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Revision, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v int64) graphql.Marshaler {
+			return ec.marshalNInt642int64(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_DeployServicePayload_revision(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("DeployServicePayload", field, false, false, "Int64")
+}
+
 func (ec *executionContext) _Drain_since(ctx context.Context, field graphql.CollectedField, obj *muster.Drain) (ret graphql.Marshaler) {
 	return graphql.ResolveField(
 		ctx,
@@ -11111,6 +14275,213 @@ func (ec *executionContext) _Evidence_exitCode(ctx context.Context, field graphq
 }
 func (ec *executionContext) fieldContext_Evidence_exitCode(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
 	return graphql.NewScalarFieldContext("Evidence", field, false, false, "Int")
+}
+
+func (ec *executionContext) _ExecRequest_session(ctx context.Context, field graphql.CollectedField, obj *muster.ExecRequest) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_ExecRequest_session(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Session, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNID2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_ExecRequest_session(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("ExecRequest", field, false, false, "ID")
+}
+
+func (ec *executionContext) _ExecRequest_machine(ctx context.Context, field graphql.CollectedField, obj *muster.ExecRequest) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_ExecRequest_machine(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Machine, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_ExecRequest_machine(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("ExecRequest", field, false, false, "String")
+}
+
+func (ec *executionContext) _ExecRequest_command(ctx context.Context, field graphql.CollectedField, obj *muster.ExecRequest) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_ExecRequest_command(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Command, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v []string) graphql.Marshaler {
+			return ec.marshalNString2ᚕstringᚄ(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_ExecRequest_command(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("ExecRequest", field, false, false, "String")
+}
+
+func (ec *executionContext) _ExecRequest_env(ctx context.Context, field graphql.CollectedField, obj *muster.ExecRequest) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_ExecRequest_env(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Env, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v muster.Map) graphql.Marshaler {
+			return ec.marshalNMap2githubᚗcomᚋmusterᚑcloudᚋmusterᚐMap(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_ExecRequest_env(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("ExecRequest", field, false, false, "Map")
+}
+
+func (ec *executionContext) _ExecRequest_user(ctx context.Context, field graphql.CollectedField, obj *muster.ExecRequest) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_ExecRequest_user(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.User, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_ExecRequest_user(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("ExecRequest", field, false, false, "String")
+}
+
+func (ec *executionContext) _ExecRequest_dir(ctx context.Context, field graphql.CollectedField, obj *muster.ExecRequest) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_ExecRequest_dir(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Dir, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_ExecRequest_dir(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("ExecRequest", field, false, false, "String")
+}
+
+func (ec *executionContext) _ExecRequest_terminal(ctx context.Context, field graphql.CollectedField, obj *muster.ExecRequest) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_ExecRequest_terminal(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Terminal, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v bool) graphql.Marshaler {
+			return ec.marshalNBoolean2bool(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_ExecRequest_terminal(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("ExecRequest", field, false, false, "Boolean")
+}
+
+func (ec *executionContext) _ExecRequest_rows(ctx context.Context, field graphql.CollectedField, obj *muster.ExecRequest) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_ExecRequest_rows(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Rows, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v int) graphql.Marshaler {
+			return ec.marshalNInt2int(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_ExecRequest_rows(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("ExecRequest", field, false, false, "Int")
+}
+
+func (ec *executionContext) _ExecRequest_columns(ctx context.Context, field graphql.CollectedField, obj *muster.ExecRequest) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_ExecRequest_columns(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Columns, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v int) graphql.Marshaler {
+			return ec.marshalNInt2int(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_ExecRequest_columns(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("ExecRequest", field, false, false, "Int")
 }
 
 func (ec *executionContext) _ForgetNodePayload_node(ctx context.Context, field graphql.CollectedField, obj *ForgetNodePayload) (ret graphql.Marshaler) {
@@ -11526,6 +14897,38 @@ func (ec *executionContext) fieldContext_HealthChange_instance(_ context.Context
 		IsResolver: false,
 		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
 			return ec.childFields_Instance(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _HealthChange_service(ctx context.Context, field graphql.CollectedField, obj *muster.Event) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_HealthChange_service(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Service, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *muster.Service) graphql.Marshaler {
+			return ec.marshalOService2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐService(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_HealthChange_service(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "HealthChange",
+		Field:      field,
+		IsMethod:   false,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_Service(ctx, field)
 		},
 	}
 	return fc, nil
@@ -12342,29 +15745,6 @@ func (ec *executionContext) fieldContext_Instance_volumes(_ context.Context, fie
 		},
 	}
 	return fc, nil
-}
-
-func (ec *executionContext) _Instance_diskLimitMb(ctx context.Context, field graphql.CollectedField, obj *muster.Instance) (ret graphql.Marshaler) {
-	return graphql.ResolveField(
-		ctx,
-		ec.OperationContext,
-		field,
-		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
-			return ec.fieldContext_Instance_diskLimitMb(ctx, field)
-		},
-		func(ctx context.Context) (any, error) {
-			return obj.DiskLimitMB, nil
-		},
-		nil,
-		func(ctx context.Context, selections ast.SelectionSet, v int) graphql.Marshaler {
-			return ec.marshalNInt2int(ctx, selections, v)
-		},
-		true,
-		true,
-	)
-}
-func (ec *executionContext) fieldContext_Instance_diskLimitMb(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
-	return graphql.NewScalarFieldContext("Instance", field, false, false, "Int")
 }
 
 func (ec *executionContext) _Instance_status(ctx context.Context, field graphql.CollectedField, obj *muster.Instance) (ret graphql.Marshaler) {
@@ -14042,6 +17422,29 @@ func (ec *executionContext) fieldContext_LogRequest_machine(_ context.Context, f
 	return graphql.NewScalarFieldContext("LogRequest", field, false, false, "String")
 }
 
+func (ec *executionContext) _LogRequest_process(ctx context.Context, field graphql.CollectedField, obj *muster.LogRequest) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_LogRequest_process(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Process, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_LogRequest_process(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("LogRequest", field, false, false, "String")
+}
+
 func (ec *executionContext) _LogRequest_offset(ctx context.Context, field graphql.CollectedField, obj *muster.LogRequest) (ret graphql.Marshaler) {
 	return graphql.ResolveField(
 		ctx,
@@ -15250,6 +18653,440 @@ func (ec *executionContext) fieldContext_Mutation_removeVolume(ctx context.Conte
 	return fc, nil
 }
 
+func (ec *executionContext) _Mutation_deployService(ctx context.Context, field graphql.CollectedField) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Mutation_deployService(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			fc := graphql.GetFieldContext(ctx)
+			return ec.Resolvers.Mutation().DeployService(ctx, fc.Args["input"].(muster.DeployServiceInput))
+		},
+		func(ctx context.Context, next graphql.Resolver) graphql.Resolver {
+			directive0 := next
+
+			directive1 := func(ctx context.Context) (any, error) {
+				requires, err := ec.unmarshalNAccess2githubᚗcomᚋmusterᚑcloudᚋmusterᚐAccess(ctx, "OPERATOR")
+				if err != nil {
+					var zeroVal *DeployServicePayload
+					return zeroVal, err
+				}
+				if ec.Directives.Auth == nil {
+					var zeroVal *DeployServicePayload
+					return zeroVal, errors.New("directive auth is not implemented")
+				}
+				return ec.Directives.Auth(ctx, nil, directive0, requires)
+			}
+
+			next = directive1
+			return next
+		},
+		func(ctx context.Context, selections ast.SelectionSet, v *DeployServicePayload) graphql.Marshaler {
+			return ec.marshalODeployServicePayload2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐDeployServicePayload(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Mutation_deployService(ctx context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "Mutation",
+		Field:      field,
+		IsMethod:   true,
+		IsResolver: true,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_DeployServicePayload(ctx, field)
+		},
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			err = ec.Recover(ctx, r)
+			ec.Error(ctx, err)
+		}
+	}()
+	ctx = graphql.WithFieldContext(ctx, fc)
+	if fc.Args, err = ec.field_Mutation_deployService_args(ctx, field.ArgumentMap(ec.Variables)); err != nil {
+		ec.Error(ctx, err)
+		return fc, err
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _Mutation_registerService(ctx context.Context, field graphql.CollectedField) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Mutation_registerService(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			fc := graphql.GetFieldContext(ctx)
+			return ec.Resolvers.Mutation().RegisterService(ctx, fc.Args["input"].(muster.RegisterServiceInput))
+		},
+		func(ctx context.Context, next graphql.Resolver) graphql.Resolver {
+			directive0 := next
+
+			directive1 := func(ctx context.Context) (any, error) {
+				requires, err := ec.unmarshalNAccess2githubᚗcomᚋmusterᚑcloudᚋmusterᚐAccess(ctx, "OPERATOR")
+				if err != nil {
+					var zeroVal *RegisterServicePayload
+					return zeroVal, err
+				}
+				if ec.Directives.Auth == nil {
+					var zeroVal *RegisterServicePayload
+					return zeroVal, errors.New("directive auth is not implemented")
+				}
+				return ec.Directives.Auth(ctx, nil, directive0, requires)
+			}
+
+			next = directive1
+			return next
+		},
+		func(ctx context.Context, selections ast.SelectionSet, v *RegisterServicePayload) graphql.Marshaler {
+			return ec.marshalORegisterServicePayload2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐRegisterServicePayload(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Mutation_registerService(ctx context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "Mutation",
+		Field:      field,
+		IsMethod:   true,
+		IsResolver: true,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_RegisterServicePayload(ctx, field)
+		},
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			err = ec.Recover(ctx, r)
+			ec.Error(ctx, err)
+		}
+	}()
+	ctx = graphql.WithFieldContext(ctx, fc)
+	if fc.Args, err = ec.field_Mutation_registerService_args(ctx, field.ArgumentMap(ec.Variables)); err != nil {
+		ec.Error(ctx, err)
+		return fc, err
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _Mutation_startService(ctx context.Context, field graphql.CollectedField) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Mutation_startService(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			fc := graphql.GetFieldContext(ctx)
+			return ec.Resolvers.Mutation().StartService(ctx, fc.Args["input"].(StartServiceInput))
+		},
+		func(ctx context.Context, next graphql.Resolver) graphql.Resolver {
+			directive0 := next
+
+			directive1 := func(ctx context.Context) (any, error) {
+				requires, err := ec.unmarshalNAccess2githubᚗcomᚋmusterᚑcloudᚋmusterᚐAccess(ctx, "OPERATOR")
+				if err != nil {
+					var zeroVal *StartServicePayload
+					return zeroVal, err
+				}
+				if ec.Directives.Auth == nil {
+					var zeroVal *StartServicePayload
+					return zeroVal, errors.New("directive auth is not implemented")
+				}
+				return ec.Directives.Auth(ctx, nil, directive0, requires)
+			}
+
+			next = directive1
+			return next
+		},
+		func(ctx context.Context, selections ast.SelectionSet, v *StartServicePayload) graphql.Marshaler {
+			return ec.marshalOStartServicePayload2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐStartServicePayload(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Mutation_startService(ctx context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "Mutation",
+		Field:      field,
+		IsMethod:   true,
+		IsResolver: true,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_StartServicePayload(ctx, field)
+		},
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			err = ec.Recover(ctx, r)
+			ec.Error(ctx, err)
+		}
+	}()
+	ctx = graphql.WithFieldContext(ctx, fc)
+	if fc.Args, err = ec.field_Mutation_startService_args(ctx, field.ArgumentMap(ec.Variables)); err != nil {
+		ec.Error(ctx, err)
+		return fc, err
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _Mutation_stopService(ctx context.Context, field graphql.CollectedField) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Mutation_stopService(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			fc := graphql.GetFieldContext(ctx)
+			return ec.Resolvers.Mutation().StopService(ctx, fc.Args["input"].(StopServiceInput))
+		},
+		func(ctx context.Context, next graphql.Resolver) graphql.Resolver {
+			directive0 := next
+
+			directive1 := func(ctx context.Context) (any, error) {
+				requires, err := ec.unmarshalNAccess2githubᚗcomᚋmusterᚑcloudᚋmusterᚐAccess(ctx, "OPERATOR")
+				if err != nil {
+					var zeroVal *StopServicePayload
+					return zeroVal, err
+				}
+				if ec.Directives.Auth == nil {
+					var zeroVal *StopServicePayload
+					return zeroVal, errors.New("directive auth is not implemented")
+				}
+				return ec.Directives.Auth(ctx, nil, directive0, requires)
+			}
+
+			next = directive1
+			return next
+		},
+		func(ctx context.Context, selections ast.SelectionSet, v *StopServicePayload) graphql.Marshaler {
+			return ec.marshalOStopServicePayload2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐStopServicePayload(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Mutation_stopService(ctx context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "Mutation",
+		Field:      field,
+		IsMethod:   true,
+		IsResolver: true,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_StopServicePayload(ctx, field)
+		},
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			err = ec.Recover(ctx, r)
+			ec.Error(ctx, err)
+		}
+	}()
+	ctx = graphql.WithFieldContext(ctx, fc)
+	if fc.Args, err = ec.field_Mutation_stopService_args(ctx, field.ArgumentMap(ec.Variables)); err != nil {
+		ec.Error(ctx, err)
+		return fc, err
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _Mutation_restartService(ctx context.Context, field graphql.CollectedField) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Mutation_restartService(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			fc := graphql.GetFieldContext(ctx)
+			return ec.Resolvers.Mutation().RestartService(ctx, fc.Args["input"].(RestartServiceInput))
+		},
+		func(ctx context.Context, next graphql.Resolver) graphql.Resolver {
+			directive0 := next
+
+			directive1 := func(ctx context.Context) (any, error) {
+				requires, err := ec.unmarshalNAccess2githubᚗcomᚋmusterᚑcloudᚋmusterᚐAccess(ctx, "OPERATOR")
+				if err != nil {
+					var zeroVal *RestartServicePayload
+					return zeroVal, err
+				}
+				if ec.Directives.Auth == nil {
+					var zeroVal *RestartServicePayload
+					return zeroVal, errors.New("directive auth is not implemented")
+				}
+				return ec.Directives.Auth(ctx, nil, directive0, requires)
+			}
+
+			next = directive1
+			return next
+		},
+		func(ctx context.Context, selections ast.SelectionSet, v *RestartServicePayload) graphql.Marshaler {
+			return ec.marshalORestartServicePayload2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐRestartServicePayload(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Mutation_restartService(ctx context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "Mutation",
+		Field:      field,
+		IsMethod:   true,
+		IsResolver: true,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_RestartServicePayload(ctx, field)
+		},
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			err = ec.Recover(ctx, r)
+			ec.Error(ctx, err)
+		}
+	}()
+	ctx = graphql.WithFieldContext(ctx, fc)
+	if fc.Args, err = ec.field_Mutation_restartService_args(ctx, field.ArgumentMap(ec.Variables)); err != nil {
+		ec.Error(ctx, err)
+		return fc, err
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _Mutation_removeService(ctx context.Context, field graphql.CollectedField) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Mutation_removeService(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			fc := graphql.GetFieldContext(ctx)
+			return ec.Resolvers.Mutation().RemoveService(ctx, fc.Args["input"].(RemoveServiceInput))
+		},
+		func(ctx context.Context, next graphql.Resolver) graphql.Resolver {
+			directive0 := next
+
+			directive1 := func(ctx context.Context) (any, error) {
+				requires, err := ec.unmarshalNAccess2githubᚗcomᚋmusterᚑcloudᚋmusterᚐAccess(ctx, "OPERATOR")
+				if err != nil {
+					var zeroVal *RemoveServicePayload
+					return zeroVal, err
+				}
+				if ec.Directives.Auth == nil {
+					var zeroVal *RemoveServicePayload
+					return zeroVal, errors.New("directive auth is not implemented")
+				}
+				return ec.Directives.Auth(ctx, nil, directive0, requires)
+			}
+
+			next = directive1
+			return next
+		},
+		func(ctx context.Context, selections ast.SelectionSet, v *RemoveServicePayload) graphql.Marshaler {
+			return ec.marshalORemoveServicePayload2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐRemoveServicePayload(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Mutation_removeService(ctx context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "Mutation",
+		Field:      field,
+		IsMethod:   true,
+		IsResolver: true,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_RemoveServicePayload(ctx, field)
+		},
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			err = ec.Recover(ctx, r)
+			ec.Error(ctx, err)
+		}
+	}()
+	ctx = graphql.WithFieldContext(ctx, fc)
+	if fc.Args, err = ec.field_Mutation_removeService_args(ctx, field.ArgumentMap(ec.Variables)); err != nil {
+		ec.Error(ctx, err)
+		return fc, err
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _Mutation_reportCheck(ctx context.Context, field graphql.CollectedField) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Mutation_reportCheck(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			fc := graphql.GetFieldContext(ctx)
+			return ec.Resolvers.Mutation().ReportCheck(ctx, fc.Args["input"].(muster.ReportCheckInput))
+		},
+		func(ctx context.Context, next graphql.Resolver) graphql.Resolver {
+			directive0 := next
+
+			directive1 := func(ctx context.Context) (any, error) {
+				requires, err := ec.unmarshalNAccess2githubᚗcomᚋmusterᚑcloudᚋmusterᚐAccess(ctx, "REGISTRAR")
+				if err != nil {
+					var zeroVal *ReportCheckPayload
+					return zeroVal, err
+				}
+				if ec.Directives.Auth == nil {
+					var zeroVal *ReportCheckPayload
+					return zeroVal, errors.New("directive auth is not implemented")
+				}
+				return ec.Directives.Auth(ctx, nil, directive0, requires)
+			}
+
+			next = directive1
+			return next
+		},
+		func(ctx context.Context, selections ast.SelectionSet, v *ReportCheckPayload) graphql.Marshaler {
+			return ec.marshalOReportCheckPayload2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐReportCheckPayload(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Mutation_reportCheck(ctx context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "Mutation",
+		Field:      field,
+		IsMethod:   true,
+		IsResolver: true,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_ReportCheckPayload(ctx, field)
+		},
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			err = ec.Recover(ctx, r)
+			ec.Error(ctx, err)
+		}
+	}()
+	ctx = graphql.WithFieldContext(ctx, fc)
+	if fc.Args, err = ec.field_Mutation_reportCheck_args(ctx, field.ArgumentMap(ec.Variables)); err != nil {
+		ec.Error(ctx, err)
+		return fc, err
+	}
+	return fc, nil
+}
+
 func (ec *executionContext) _Mutation_createAccessKey(ctx context.Context, field graphql.CollectedField) (ret graphql.Marshaler) {
 	return graphql.ResolveField(
 		ctx,
@@ -16426,29 +20263,6 @@ func (ec *executionContext) fieldContext_Node_hostPaths(_ context.Context, field
 	return graphql.NewScalarFieldContext("Node", field, false, false, "String")
 }
 
-func (ec *executionContext) _Node_diskLimits(ctx context.Context, field graphql.CollectedField, obj *muster.Node) (ret graphql.Marshaler) {
-	return graphql.ResolveField(
-		ctx,
-		ec.OperationContext,
-		field,
-		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
-			return ec.fieldContext_Node_diskLimits(ctx, field)
-		},
-		func(ctx context.Context) (any, error) {
-			return obj.DiskLimits, nil
-		},
-		nil,
-		func(ctx context.Context, selections ast.SelectionSet, v bool) graphql.Marshaler {
-			return ec.marshalNBoolean2bool(ctx, selections, v)
-		},
-		true,
-		true,
-	)
-}
-func (ec *executionContext) fieldContext_Node_diskLimits(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
-	return graphql.NewScalarFieldContext("Node", field, false, false, "Boolean")
-}
-
 func (ec *executionContext) _Node_subnet(ctx context.Context, field graphql.CollectedField, obj *muster.Node) (ret graphql.Marshaler) {
 	return graphql.ResolveField(
 		ctx,
@@ -17437,6 +21251,52 @@ func (ec *executionContext) fieldContext_Peers_nodes(_ context.Context, field gr
 	return fc, nil
 }
 
+func (ec *executionContext) _Published_port(ctx context.Context, field graphql.CollectedField, obj *muster.Published) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Published_port(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Port, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v int) graphql.Marshaler {
+			return ec.marshalNInt2int(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Published_port(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Published", field, false, false, "Int")
+}
+
+func (ec *executionContext) _Published_protocol(ctx context.Context, field graphql.CollectedField, obj *muster.Published) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Published_protocol(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Protocol, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v muster.PortProtocol) graphql.Marshaler {
+			return ec.marshalNPortProtocol2githubᚗcomᚋmusterᚑcloudᚋmusterᚐPortProtocol(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Published_protocol(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Published", field, false, false, "PortProtocol")
+}
+
 func (ec *executionContext) _Query_node(ctx context.Context, field graphql.CollectedField) (ret graphql.Marshaler) {
 	return graphql.ResolveField(
 		ctx,
@@ -17903,6 +21763,130 @@ func (ec *executionContext) fieldContext_Query_images(ctx context.Context, field
 	}()
 	ctx = graphql.WithFieldContext(ctx, fc)
 	if fc.Args, err = ec.field_Query_images_args(ctx, field.ArgumentMap(ec.Variables)); err != nil {
+		ec.Error(ctx, err)
+		return fc, err
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _Query_service(ctx context.Context, field graphql.CollectedField) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Query_service(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			fc := graphql.GetFieldContext(ctx)
+			return ec.Resolvers.Query().Service(ctx, fc.Args["id"].(string))
+		},
+		func(ctx context.Context, next graphql.Resolver) graphql.Resolver {
+			directive0 := next
+
+			directive1 := func(ctx context.Context) (any, error) {
+				requires, err := ec.unmarshalNAccess2githubᚗcomᚋmusterᚑcloudᚋmusterᚐAccess(ctx, "VIEWER")
+				if err != nil {
+					var zeroVal *muster.Service
+					return zeroVal, err
+				}
+				if ec.Directives.Auth == nil {
+					var zeroVal *muster.Service
+					return zeroVal, errors.New("directive auth is not implemented")
+				}
+				return ec.Directives.Auth(ctx, nil, directive0, requires)
+			}
+
+			next = directive1
+			return next
+		},
+		func(ctx context.Context, selections ast.SelectionSet, v *muster.Service) graphql.Marshaler {
+			return ec.marshalOService2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐService(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Query_service(ctx context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "Query",
+		Field:      field,
+		IsMethod:   true,
+		IsResolver: true,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_Service(ctx, field)
+		},
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			err = ec.Recover(ctx, r)
+			ec.Error(ctx, err)
+		}
+	}()
+	ctx = graphql.WithFieldContext(ctx, fc)
+	if fc.Args, err = ec.field_Query_service_args(ctx, field.ArgumentMap(ec.Variables)); err != nil {
+		ec.Error(ctx, err)
+		return fc, err
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _Query_services(ctx context.Context, field graphql.CollectedField) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Query_services(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			fc := graphql.GetFieldContext(ctx)
+			return ec.Resolvers.Query().Services(ctx, fc.Args["filter"].(*muster.ServiceFilter), fc.Args["first"].(*int), fc.Args["after"].(*string))
+		},
+		func(ctx context.Context, next graphql.Resolver) graphql.Resolver {
+			directive0 := next
+
+			directive1 := func(ctx context.Context) (any, error) {
+				requires, err := ec.unmarshalNAccess2githubᚗcomᚋmusterᚑcloudᚋmusterᚐAccess(ctx, "VIEWER")
+				if err != nil {
+					var zeroVal *muster.ServiceConnection
+					return zeroVal, err
+				}
+				if ec.Directives.Auth == nil {
+					var zeroVal *muster.ServiceConnection
+					return zeroVal, errors.New("directive auth is not implemented")
+				}
+				return ec.Directives.Auth(ctx, nil, directive0, requires)
+			}
+
+			next = directive1
+			return next
+		},
+		func(ctx context.Context, selections ast.SelectionSet, v *muster.ServiceConnection) graphql.Marshaler {
+			return ec.marshalOServiceConnection2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐServiceConnection(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Query_services(ctx context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "Query",
+		Field:      field,
+		IsMethod:   true,
+		IsResolver: true,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_ServiceConnection(ctx, field)
+		},
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			err = ec.Recover(ctx, r)
+			ec.Error(ctx, err)
+		}
+	}()
+	ctx = graphql.WithFieldContext(ctx, fc)
+	if fc.Args, err = ec.field_Query_services_args(ctx, field.ArgumentMap(ec.Variables)); err != nil {
 		ec.Error(ctx, err)
 		return fc, err
 	}
@@ -18617,6 +22601,245 @@ func (ec *executionContext) fieldContext_RegisterNodePayload_revision(_ context.
 	return graphql.NewScalarFieldContext("RegisterNodePayload", field, false, false, "Int64")
 }
 
+func (ec *executionContext) _RegisterServicePayload_service(ctx context.Context, field graphql.CollectedField, obj *RegisterServicePayload) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_RegisterServicePayload_service(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Service, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *muster.Service) graphql.Marshaler {
+			return ec.marshalOService2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐService(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_RegisterServicePayload_service(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "RegisterServicePayload",
+		Field:      field,
+		IsMethod:   false,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_Service(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _RegisterServicePayload_revision(ctx context.Context, field graphql.CollectedField, obj *RegisterServicePayload) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_RegisterServicePayload_revision(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Revision, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v int64) graphql.Marshaler {
+			return ec.marshalNInt642int64(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_RegisterServicePayload_revision(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("RegisterServicePayload", field, false, false, "Int64")
+}
+
+func (ec *executionContext) _RegistrationSpec_cluster(ctx context.Context, field graphql.CollectedField, obj *muster.RegistrationSpec) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_RegistrationSpec_cluster(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Cluster, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_RegistrationSpec_cluster(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("RegistrationSpec", field, false, false, "String")
+}
+
+func (ec *executionContext) _RegistrationSpec_protocol(ctx context.Context, field graphql.CollectedField, obj *muster.RegistrationSpec) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_RegistrationSpec_protocol(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Protocol, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_RegistrationSpec_protocol(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("RegistrationSpec", field, false, false, "String")
+}
+
+func (ec *executionContext) _RegistrationSpec_service(ctx context.Context, field graphql.CollectedField, obj *muster.RegistrationSpec) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_RegistrationSpec_service(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Service, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_RegistrationSpec_service(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("RegistrationSpec", field, false, false, "String")
+}
+
+func (ec *executionContext) _RegistrationSpec_address(ctx context.Context, field graphql.CollectedField, obj *muster.RegistrationSpec) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_RegistrationSpec_address(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Address, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_RegistrationSpec_address(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("RegistrationSpec", field, false, false, "String")
+}
+
+func (ec *executionContext) _RegistrationSpec_port(ctx context.Context, field graphql.CollectedField, obj *muster.RegistrationSpec) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_RegistrationSpec_port(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Port, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *int) graphql.Marshaler {
+			return ec.marshalOInt2ᚖint(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_RegistrationSpec_port(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("RegistrationSpec", field, false, false, "Int")
+}
+
+func (ec *executionContext) _RegistrationSpec_priority(ctx context.Context, field graphql.CollectedField, obj *muster.RegistrationSpec) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_RegistrationSpec_priority(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Priority, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v int) graphql.Marshaler {
+			return ec.marshalNInt2int(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_RegistrationSpec_priority(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("RegistrationSpec", field, false, false, "Int")
+}
+
+func (ec *executionContext) _RegistrationSpec_annotations(ctx context.Context, field graphql.CollectedField, obj *muster.RegistrationSpec) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_RegistrationSpec_annotations(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Annotations, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v muster.Map) graphql.Marshaler {
+			return ec.marshalOMap2githubᚗcomᚋmusterᚑcloudᚋmusterᚐMap(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_RegistrationSpec_annotations(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("RegistrationSpec", field, false, false, "Map")
+}
+
+func (ec *executionContext) _RegistrationSpec_ttl(ctx context.Context, field graphql.CollectedField, obj *muster.RegistrationSpec) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_RegistrationSpec_ttl(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.TTL, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *time.Duration) graphql.Marshaler {
+			return ec.marshalODuration2ᚖtimeᚐDuration(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_RegistrationSpec_ttl(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("RegistrationSpec", field, false, false, "Duration")
+}
+
 func (ec *executionContext) _ReleaseBrakePayload_brake(ctx context.Context, field graphql.CollectedField, obj *ReleaseBrakePayload) (ret graphql.Marshaler) {
 	return graphql.ResolveField(
 		ctx,
@@ -18805,6 +23028,61 @@ func (ec *executionContext) fieldContext_RemoveNodePayload_revision(_ context.Co
 	return graphql.NewScalarFieldContext("RemoveNodePayload", field, false, false, "Int64")
 }
 
+func (ec *executionContext) _RemoveServicePayload_service(ctx context.Context, field graphql.CollectedField, obj *RemoveServicePayload) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_RemoveServicePayload_service(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Service, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *muster.Service) graphql.Marshaler {
+			return ec.marshalOService2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐService(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_RemoveServicePayload_service(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "RemoveServicePayload",
+		Field:      field,
+		IsMethod:   false,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_Service(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _RemoveServicePayload_revision(ctx context.Context, field graphql.CollectedField, obj *RemoveServicePayload) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_RemoveServicePayload_revision(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Revision, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v int64) graphql.Marshaler {
+			return ec.marshalNInt642int64(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_RemoveServicePayload_revision(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("RemoveServicePayload", field, false, false, "Int64")
+}
+
 func (ec *executionContext) _RemoveVolumePayload_volume(ctx context.Context, field graphql.CollectedField, obj *RemoveVolumePayload) (ret graphql.Marshaler) {
 	return graphql.ResolveField(
 		ctx,
@@ -18906,6 +23184,38 @@ func (ec *executionContext) fieldContext_RenewCertificatePayload_ca(_ context.Co
 	return graphql.NewScalarFieldContext("RenewCertificatePayload", field, false, false, "String")
 }
 
+func (ec *executionContext) _ReportCheckPayload_service(ctx context.Context, field graphql.CollectedField, obj *ReportCheckPayload) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_ReportCheckPayload_service(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Service, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *muster.Service) graphql.Marshaler {
+			return ec.marshalOService2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐService(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_ReportCheckPayload_service(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "ReportCheckPayload",
+		Field:      field,
+		IsMethod:   false,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_Service(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
 func (ec *executionContext) _ReportInstancesPayload_remove(ctx context.Context, field graphql.CollectedField, obj *ReportInstancesPayload) (ret graphql.Marshaler) {
 	return graphql.ResolveField(
 		ctx,
@@ -19005,6 +23315,176 @@ func (ec *executionContext) _RestartInstancePayload_revision(ctx context.Context
 }
 func (ec *executionContext) fieldContext_RestartInstancePayload_revision(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
 	return graphql.NewScalarFieldContext("RestartInstancePayload", field, false, false, "Int64")
+}
+
+func (ec *executionContext) _RestartPolicy_when(ctx context.Context, field graphql.CollectedField, obj *muster.RestartPolicy) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_RestartPolicy_when(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.When, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v muster.RestartWhen) graphql.Marshaler {
+			return ec.marshalNRestartWhen2githubᚗcomᚋmusterᚑcloudᚋmusterᚐRestartWhen(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_RestartPolicy_when(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("RestartPolicy", field, false, false, "RestartWhen")
+}
+
+func (ec *executionContext) _RestartPolicy_backoff(ctx context.Context, field graphql.CollectedField, obj *muster.RestartPolicy) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_RestartPolicy_backoff(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Backoff, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v time.Duration) graphql.Marshaler {
+			return ec.marshalNDuration2timeᚐDuration(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_RestartPolicy_backoff(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("RestartPolicy", field, false, false, "Duration")
+}
+
+func (ec *executionContext) _RestartPolicy_longest(ctx context.Context, field graphql.CollectedField, obj *muster.RestartPolicy) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_RestartPolicy_longest(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Longest, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v time.Duration) graphql.Marshaler {
+			return ec.marshalNDuration2timeᚐDuration(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_RestartPolicy_longest(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("RestartPolicy", field, false, false, "Duration")
+}
+
+func (ec *executionContext) _RestartPolicy_attempts(ctx context.Context, field graphql.CollectedField, obj *muster.RestartPolicy) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_RestartPolicy_attempts(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Attempts, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v int) graphql.Marshaler {
+			return ec.marshalNInt2int(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_RestartPolicy_attempts(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("RestartPolicy", field, false, false, "Int")
+}
+
+func (ec *executionContext) _RestartPolicy_window(ctx context.Context, field graphql.CollectedField, obj *muster.RestartPolicy) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_RestartPolicy_window(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Window, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v time.Duration) graphql.Marshaler {
+			return ec.marshalNDuration2timeᚐDuration(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_RestartPolicy_window(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("RestartPolicy", field, false, false, "Duration")
+}
+
+func (ec *executionContext) _RestartServicePayload_service(ctx context.Context, field graphql.CollectedField, obj *RestartServicePayload) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_RestartServicePayload_service(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Service, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *muster.Service) graphql.Marshaler {
+			return ec.marshalOService2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐService(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_RestartServicePayload_service(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "RestartServicePayload",
+		Field:      field,
+		IsMethod:   false,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_Service(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _RestartServicePayload_revision(ctx context.Context, field graphql.CollectedField, obj *RestartServicePayload) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_RestartServicePayload_revision(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Revision, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v int64) graphql.Marshaler {
+			return ec.marshalNInt642int64(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_RestartServicePayload_revision(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("RestartServicePayload", field, false, false, "Int64")
 }
 
 func (ec *executionContext) _RevokeAccessKeyPayload_accessKey(ctx context.Context, field graphql.CollectedField, obj *RevokeAccessKeyPayload) (ret graphql.Marshaler) {
@@ -19448,6 +23928,1795 @@ func (ec *executionContext) fieldContext_ServerInfo_pruneAfter(_ context.Context
 	return graphql.NewScalarFieldContext("ServerInfo", field, false, false, "Duration")
 }
 
+func (ec *executionContext) _Service_id(ctx context.Context, field graphql.CollectedField, obj *muster.Service) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Service_id(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.ID, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v muster.ServiceID) graphql.Marshaler {
+			return ec.marshalNID2githubᚗcomᚋmusterᚑcloudᚋmusterᚐServiceID(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Service_id(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Service", field, false, false, "ID")
+}
+
+func (ec *executionContext) _Service_name(ctx context.Context, field graphql.CollectedField, obj *muster.Service) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Service_name(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Name, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Service_name(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Service", field, false, false, "String")
+}
+
+func (ec *executionContext) _Service_instanceId(ctx context.Context, field graphql.CollectedField, obj *muster.Service) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Service_instanceId(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.InstanceID, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v muster.InstanceID) graphql.Marshaler {
+			return ec.marshalNID2githubᚗcomᚋmusterᚑcloudᚋmusterᚐInstanceID(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Service_instanceId(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Service", field, false, false, "ID")
+}
+
+func (ec *executionContext) _Service_instance(ctx context.Context, field graphql.CollectedField, obj *muster.Service) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Service_instance(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return ec.Resolvers.Service().Instance(ctx, obj)
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *muster.Instance) graphql.Marshaler {
+			return ec.marshalOInstance2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐInstance(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Service_instance(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "Service",
+		Field:      field,
+		IsMethod:   true,
+		IsResolver: true,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_Instance(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _Service_node(ctx context.Context, field graphql.CollectedField, obj *muster.Service) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Service_node(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return ec.Resolvers.Service().Node(ctx, obj)
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *muster.Node) graphql.Marshaler {
+			return ec.marshalONode2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐNode(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Service_node(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "Service",
+		Field:      field,
+		IsMethod:   true,
+		IsResolver: true,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_Node(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _Service_ownsInstance(ctx context.Context, field graphql.CollectedField, obj *muster.Service) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Service_ownsInstance(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.OwnsInstance, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v bool) graphql.Marshaler {
+			return ec.marshalNBoolean2bool(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Service_ownsInstance(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Service", field, false, false, "Boolean")
+}
+
+func (ec *executionContext) _Service_announced(ctx context.Context, field graphql.CollectedField, obj *muster.Service) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Service_announced(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Announced, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v bool) graphql.Marshaler {
+			return ec.marshalNBoolean2bool(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Service_announced(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Service", field, false, false, "Boolean")
+}
+
+func (ec *executionContext) _Service_deployUrl(ctx context.Context, field graphql.CollectedField, obj *muster.Service) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Service_deployUrl(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.DeployURL, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Service_deployUrl(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Service", field, false, false, "String")
+}
+
+func (ec *executionContext) _Service_sha256(ctx context.Context, field graphql.CollectedField, obj *muster.Service) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Service_sha256(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.SHA256, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Service_sha256(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Service", field, false, false, "String")
+}
+
+func (ec *executionContext) _Service_command(ctx context.Context, field graphql.CollectedField, obj *muster.Service) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Service_command(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Command, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v []string) graphql.Marshaler {
+			return ec.marshalNString2ᚕstringᚄ(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Service_command(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Service", field, false, false, "String")
+}
+
+func (ec *executionContext) _Service_envNames(ctx context.Context, field graphql.CollectedField, obj *muster.Service) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Service_envNames(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.EnvNames, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v []string) graphql.Marshaler {
+			return ec.marshalNString2ᚕstringᚄ(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Service_envNames(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Service", field, false, false, "String")
+}
+
+func (ec *executionContext) _Service_user(ctx context.Context, field graphql.CollectedField, obj *muster.Service) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Service_user(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.User, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Service_user(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Service", field, false, false, "String")
+}
+
+func (ec *executionContext) _Service_dir(ctx context.Context, field graphql.CollectedField, obj *muster.Service) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Service_dir(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Dir, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Service_dir(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Service", field, false, false, "String")
+}
+
+func (ec *executionContext) _Service_port(ctx context.Context, field graphql.CollectedField, obj *muster.Service) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Service_port(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Port, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v int) graphql.Marshaler {
+			return ec.marshalNInt2int(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Service_port(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Service", field, false, false, "Int")
+}
+
+func (ec *executionContext) _Service_publish(ctx context.Context, field graphql.CollectedField, obj *muster.Service) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Service_publish(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Publish, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *muster.Published) graphql.Marshaler {
+			return ec.marshalOPublished2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐPublished(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Service_publish(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "Service",
+		Field:      field,
+		IsMethod:   false,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_Published(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _Service_checks(ctx context.Context, field graphql.CollectedField, obj *muster.Service) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Service_checks(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Checks, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v []muster.Check) graphql.Marshaler {
+			return ec.marshalNCheck2ᚕgithubᚗcomᚋmusterᚑcloudᚋmusterᚐCheckᚄ(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Service_checks(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "Service",
+		Field:      field,
+		IsMethod:   false,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_Check(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _Service_checkResults(ctx context.Context, field graphql.CollectedField, obj *muster.Service) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Service_checkResults(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return ec.Resolvers.Service().CheckResults(ctx, obj)
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v []*muster.CheckResult) graphql.Marshaler {
+			return ec.marshalNCheckResult2ᚕᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐCheckResultᚄ(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Service_checkResults(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "Service",
+		Field:      field,
+		IsMethod:   true,
+		IsResolver: true,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_CheckResult(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _Service_restart(ctx context.Context, field graphql.CollectedField, obj *muster.Service) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Service_restart(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Restart, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v muster.RestartPolicy) graphql.Marshaler {
+			return ec.marshalNRestartPolicy2githubᚗcomᚋmusterᚑcloudᚋmusterᚐRestartPolicy(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Service_restart(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "Service",
+		Field:      field,
+		IsMethod:   false,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_RestartPolicy(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _Service_registerWhenStable(ctx context.Context, field graphql.CollectedField, obj *muster.Service) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Service_registerWhenStable(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.RegisterWhenStable, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v []muster.RegistrationSpec) graphql.Marshaler {
+			return ec.marshalNRegistrationSpec2ᚕgithubᚗcomᚋmusterᚑcloudᚋmusterᚐRegistrationSpecᚄ(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Service_registerWhenStable(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "Service",
+		Field:      field,
+		IsMethod:   false,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_RegistrationSpec(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _Service_stableFor(ctx context.Context, field graphql.CollectedField, obj *muster.Service) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Service_stableFor(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.StableFor, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v time.Duration) graphql.Marshaler {
+			return ec.marshalNDuration2timeᚐDuration(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Service_stableFor(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Service", field, false, false, "Duration")
+}
+
+func (ec *executionContext) _Service_status(ctx context.Context, field graphql.CollectedField, obj *muster.Service) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Service_status(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Status, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v muster.ServiceStatus) graphql.Marshaler {
+			return ec.marshalNServiceStatus2githubᚗcomᚋmusterᚑcloudᚋmusterᚐServiceStatus(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Service_status(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Service", field, false, false, "ServiceStatus")
+}
+
+func (ec *executionContext) _Service_statusReason(ctx context.Context, field graphql.CollectedField, obj *muster.Service) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Service_statusReason(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.StatusReason, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Service_statusReason(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Service", field, false, false, "String")
+}
+
+func (ec *executionContext) _Service_health(ctx context.Context, field graphql.CollectedField, obj *muster.Service) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Service_health(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return ec.Resolvers.Service().Health(ctx, obj)
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v muster.ServiceHealth) graphql.Marshaler {
+			return ec.marshalNServiceHealth2githubᚗcomᚋmusterᚑcloudᚋmusterᚐServiceHealth(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Service_health(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Service", field, true, true, "ServiceHealth")
+}
+
+func (ec *executionContext) _Service_reportedHealth(ctx context.Context, field graphql.CollectedField, obj *muster.Service) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Service_reportedHealth(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Health, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v muster.ServiceHealth) graphql.Marshaler {
+			return ec.marshalNServiceHealth2githubᚗcomᚋmusterᚑcloudᚋmusterᚐServiceHealth(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Service_reportedHealth(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Service", field, false, false, "ServiceHealth")
+}
+
+func (ec *executionContext) _Service_healthReason(ctx context.Context, field graphql.CollectedField, obj *muster.Service) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Service_healthReason(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.HealthReason, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Service_healthReason(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Service", field, false, false, "String")
+}
+
+func (ec *executionContext) _Service_unhealthyBecause(ctx context.Context, field graphql.CollectedField, obj *muster.Service) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Service_unhealthyBecause(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return ec.Resolvers.Service().UnhealthyBecause(ctx, obj)
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *muster.Evidence) graphql.Marshaler {
+			return ec.marshalOEvidence2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐEvidence(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Service_unhealthyBecause(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "Service",
+		Field:      field,
+		IsMethod:   true,
+		IsResolver: true,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_Evidence(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _Service_desired(ctx context.Context, field graphql.CollectedField, obj *muster.Service) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Service_desired(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Desired, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v muster.DesiredStatus) graphql.Marshaler {
+			return ec.marshalNDesiredStatus2githubᚗcomᚋmusterᚑcloudᚋmusterᚐDesiredStatus(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Service_desired(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Service", field, false, false, "DesiredStatus")
+}
+
+func (ec *executionContext) _Service_generation(ctx context.Context, field graphql.CollectedField, obj *muster.Service) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Service_generation(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Generation, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v int64) graphql.Marshaler {
+			return ec.marshalNInt642int64(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Service_generation(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Service", field, false, false, "Int64")
+}
+
+func (ec *executionContext) _Service_restarts(ctx context.Context, field graphql.CollectedField, obj *muster.Service) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Service_restarts(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Restarts, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v int) graphql.Marshaler {
+			return ec.marshalNInt2int(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Service_restarts(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Service", field, false, false, "Int")
+}
+
+func (ec *executionContext) _Service_pid(ctx context.Context, field graphql.CollectedField, obj *muster.Service) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Service_pid(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.PID, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *int) graphql.Marshaler {
+			return ec.marshalOInt2ᚖint(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Service_pid(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Service", field, false, false, "Int")
+}
+
+func (ec *executionContext) _Service_exitCode(ctx context.Context, field graphql.CollectedField, obj *muster.Service) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Service_exitCode(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.ExitCode, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *int) graphql.Marshaler {
+			return ec.marshalOInt2ᚖint(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Service_exitCode(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Service", field, false, false, "Int")
+}
+
+func (ec *executionContext) _Service_createdAt(ctx context.Context, field graphql.CollectedField, obj *muster.Service) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Service_createdAt(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.CreatedAt, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v time.Time) graphql.Marshaler {
+			return ec.marshalNTime2timeᚐTime(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Service_createdAt(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Service", field, false, false, "Time")
+}
+
+func (ec *executionContext) _Service_startedAt(ctx context.Context, field graphql.CollectedField, obj *muster.Service) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Service_startedAt(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.StartedAt, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *time.Time) graphql.Marshaler {
+			return ec.marshalOTime2ᚖtimeᚐTime(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Service_startedAt(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Service", field, false, false, "Time")
+}
+
+func (ec *executionContext) _Service_endedAt(ctx context.Context, field graphql.CollectedField, obj *muster.Service) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Service_endedAt(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.EndedAt, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *time.Time) graphql.Marshaler {
+			return ec.marshalOTime2ᚖtimeᚐTime(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Service_endedAt(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Service", field, false, false, "Time")
+}
+
+func (ec *executionContext) _Service_removedAt(ctx context.Context, field graphql.CollectedField, obj *muster.Service) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Service_removedAt(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.RemovedAt, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *time.Time) graphql.Marshaler {
+			return ec.marshalOTime2ᚖtimeᚐTime(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Service_removedAt(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Service", field, false, false, "Time")
+}
+
+func (ec *executionContext) _Service_revision(ctx context.Context, field graphql.CollectedField, obj *muster.Service) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Service_revision(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Revision, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v int64) graphql.Marshaler {
+			return ec.marshalNInt642int64(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Service_revision(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Service", field, false, false, "Int64")
+}
+
+func (ec *executionContext) _Service_changes(ctx context.Context, field graphql.CollectedField, obj *muster.Service) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Service_changes(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			fc := graphql.GetFieldContext(ctx)
+			return ec.Resolvers.Service().Changes(ctx, obj, fc.Args["first"].(*int))
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v []*muster.Change) graphql.Marshaler {
+			return ec.marshalNChange2ᚕᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐChangeᚄ(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Service_changes(ctx context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "Service",
+		Field:      field,
+		IsMethod:   true,
+		IsResolver: true,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_Change(ctx, field)
+		},
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			err = ec.Recover(ctx, r)
+			ec.Error(ctx, err)
+		}
+	}()
+	ctx = graphql.WithFieldContext(ctx, fc)
+	if fc.Args, err = ec.field_Service_changes_args(ctx, field.ArgumentMap(ec.Variables)); err != nil {
+		ec.Error(ctx, err)
+		return fc, err
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _ServiceAssignment_id(ctx context.Context, field graphql.CollectedField, obj *muster.ServiceAssignment) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_ServiceAssignment_id(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.ID, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v muster.ServiceID) graphql.Marshaler {
+			return ec.marshalNID2githubᚗcomᚋmusterᚑcloudᚋmusterᚐServiceID(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_ServiceAssignment_id(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("ServiceAssignment", field, false, false, "ID")
+}
+
+func (ec *executionContext) _ServiceAssignment_generation(ctx context.Context, field graphql.CollectedField, obj *muster.ServiceAssignment) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_ServiceAssignment_generation(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Generation, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v int64) graphql.Marshaler {
+			return ec.marshalNInt642int64(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_ServiceAssignment_generation(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("ServiceAssignment", field, false, false, "Int64")
+}
+
+func (ec *executionContext) _ServiceAssignment_name(ctx context.Context, field graphql.CollectedField, obj *muster.ServiceAssignment) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_ServiceAssignment_name(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Name, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_ServiceAssignment_name(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("ServiceAssignment", field, false, false, "String")
+}
+
+func (ec *executionContext) _ServiceAssignment_desired(ctx context.Context, field graphql.CollectedField, obj *muster.ServiceAssignment) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_ServiceAssignment_desired(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Desired, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v muster.DesiredStatus) graphql.Marshaler {
+			return ec.marshalNDesiredStatus2githubᚗcomᚋmusterᚑcloudᚋmusterᚐDesiredStatus(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_ServiceAssignment_desired(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("ServiceAssignment", field, false, false, "DesiredStatus")
+}
+
+func (ec *executionContext) _ServiceAssignment_ended(ctx context.Context, field graphql.CollectedField, obj *muster.ServiceAssignment) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_ServiceAssignment_ended(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Ended, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v bool) graphql.Marshaler {
+			return ec.marshalNBoolean2bool(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_ServiceAssignment_ended(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("ServiceAssignment", field, false, false, "Boolean")
+}
+
+func (ec *executionContext) _ServiceAssignment_announced(ctx context.Context, field graphql.CollectedField, obj *muster.ServiceAssignment) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_ServiceAssignment_announced(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Announced, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v bool) graphql.Marshaler {
+			return ec.marshalNBoolean2bool(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_ServiceAssignment_announced(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("ServiceAssignment", field, false, false, "Boolean")
+}
+
+func (ec *executionContext) _ServiceAssignment_deployUrl(ctx context.Context, field graphql.CollectedField, obj *muster.ServiceAssignment) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_ServiceAssignment_deployUrl(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.DeployURL, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_ServiceAssignment_deployUrl(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("ServiceAssignment", field, false, false, "String")
+}
+
+func (ec *executionContext) _ServiceAssignment_sha256(ctx context.Context, field graphql.CollectedField, obj *muster.ServiceAssignment) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_ServiceAssignment_sha256(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.SHA256, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_ServiceAssignment_sha256(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("ServiceAssignment", field, false, false, "String")
+}
+
+func (ec *executionContext) _ServiceAssignment_command(ctx context.Context, field graphql.CollectedField, obj *muster.ServiceAssignment) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_ServiceAssignment_command(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Command, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v []string) graphql.Marshaler {
+			return ec.marshalNString2ᚕstringᚄ(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_ServiceAssignment_command(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("ServiceAssignment", field, false, false, "String")
+}
+
+func (ec *executionContext) _ServiceAssignment_env(ctx context.Context, field graphql.CollectedField, obj *muster.ServiceAssignment) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_ServiceAssignment_env(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Env, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v muster.Map) graphql.Marshaler {
+			return ec.marshalNMap2githubᚗcomᚋmusterᚑcloudᚋmusterᚐMap(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_ServiceAssignment_env(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("ServiceAssignment", field, false, false, "Map")
+}
+
+func (ec *executionContext) _ServiceAssignment_user(ctx context.Context, field graphql.CollectedField, obj *muster.ServiceAssignment) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_ServiceAssignment_user(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.User, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_ServiceAssignment_user(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("ServiceAssignment", field, false, false, "String")
+}
+
+func (ec *executionContext) _ServiceAssignment_dir(ctx context.Context, field graphql.CollectedField, obj *muster.ServiceAssignment) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_ServiceAssignment_dir(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Dir, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_ServiceAssignment_dir(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("ServiceAssignment", field, false, false, "String")
+}
+
+func (ec *executionContext) _ServiceAssignment_port(ctx context.Context, field graphql.CollectedField, obj *muster.ServiceAssignment) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_ServiceAssignment_port(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Port, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v int) graphql.Marshaler {
+			return ec.marshalNInt2int(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_ServiceAssignment_port(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("ServiceAssignment", field, false, false, "Int")
+}
+
+func (ec *executionContext) _ServiceAssignment_publish(ctx context.Context, field graphql.CollectedField, obj *muster.ServiceAssignment) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_ServiceAssignment_publish(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Publish, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *muster.Published) graphql.Marshaler {
+			return ec.marshalOPublished2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐPublished(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_ServiceAssignment_publish(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "ServiceAssignment",
+		Field:      field,
+		IsMethod:   false,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_Published(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _ServiceAssignment_checks(ctx context.Context, field graphql.CollectedField, obj *muster.ServiceAssignment) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_ServiceAssignment_checks(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Checks, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v []muster.Check) graphql.Marshaler {
+			return ec.marshalNCheck2ᚕgithubᚗcomᚋmusterᚑcloudᚋmusterᚐCheckᚄ(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_ServiceAssignment_checks(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "ServiceAssignment",
+		Field:      field,
+		IsMethod:   false,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_Check(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _ServiceAssignment_restart(ctx context.Context, field graphql.CollectedField, obj *muster.ServiceAssignment) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_ServiceAssignment_restart(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Restart, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v muster.RestartPolicy) graphql.Marshaler {
+			return ec.marshalNRestartPolicy2githubᚗcomᚋmusterᚑcloudᚋmusterᚐRestartPolicy(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_ServiceAssignment_restart(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "ServiceAssignment",
+		Field:      field,
+		IsMethod:   false,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_RestartPolicy(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _ServiceChange_type(ctx context.Context, field graphql.CollectedField, obj *muster.Event) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_ServiceChange_type(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Type, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v muster.EventType) graphql.Marshaler {
+			return ec.marshalNEventType2githubᚗcomᚋmusterᚑcloudᚋmusterᚐEventType(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_ServiceChange_type(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("ServiceChange", field, false, false, "EventType")
+}
+
+func (ec *executionContext) _ServiceChange_cursor(ctx context.Context, field graphql.CollectedField, obj *muster.Event) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_ServiceChange_cursor(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Cursor(), nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *muster.Cursor) graphql.Marshaler {
+			return ec.marshalOCursor2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐCursor(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_ServiceChange_cursor(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("ServiceChange", field, true, false, "Cursor")
+}
+
+func (ec *executionContext) _ServiceChange_revision(ctx context.Context, field graphql.CollectedField, obj *muster.Event) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_ServiceChange_revision(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Revision, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v int64) graphql.Marshaler {
+			return ec.marshalNInt642int64(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_ServiceChange_revision(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("ServiceChange", field, false, false, "Int64")
+}
+
+func (ec *executionContext) _ServiceChange_at(ctx context.Context, field graphql.CollectedField, obj *muster.Event) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_ServiceChange_at(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.At, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v time.Time) graphql.Marshaler {
+			return ec.marshalNTime2timeᚐTime(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_ServiceChange_at(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("ServiceChange", field, false, false, "Time")
+}
+
+func (ec *executionContext) _ServiceChange_kind(ctx context.Context, field graphql.CollectedField, obj *muster.Event) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_ServiceChange_kind(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Kind, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v muster.ChangeKind) graphql.Marshaler {
+			return ec.marshalOChangeKind2githubᚗcomᚋmusterᚑcloudᚋmusterᚐChangeKind(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_ServiceChange_kind(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("ServiceChange", field, false, false, "ChangeKind")
+}
+
+func (ec *executionContext) _ServiceChange_reason(ctx context.Context, field graphql.CollectedField, obj *muster.Event) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_ServiceChange_reason(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Reason, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_ServiceChange_reason(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("ServiceChange", field, false, false, "String")
+}
+
+func (ec *executionContext) _ServiceChange_actor(ctx context.Context, field graphql.CollectedField, obj *muster.Event) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_ServiceChange_actor(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Actor, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_ServiceChange_actor(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("ServiceChange", field, false, false, "String")
+}
+
+func (ec *executionContext) _ServiceChange_actorKey(ctx context.Context, field graphql.CollectedField, obj *muster.Event) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_ServiceChange_actorKey(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.ActorKey, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v muster.KeyID) graphql.Marshaler {
+			return ec.marshalNID2githubᚗcomᚋmusterᚑcloudᚋmusterᚐKeyID(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_ServiceChange_actorKey(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("ServiceChange", field, false, false, "ID")
+}
+
+func (ec *executionContext) _ServiceChange_actorAddr(ctx context.Context, field graphql.CollectedField, obj *muster.Event) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_ServiceChange_actorAddr(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.ActorAddr, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_ServiceChange_actorAddr(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("ServiceChange", field, false, false, "String")
+}
+
+func (ec *executionContext) _ServiceChange_previousStatus(ctx context.Context, field graphql.CollectedField, obj *muster.Event) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_ServiceChange_previousStatus(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.PreviousStatus, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_ServiceChange_previousStatus(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("ServiceChange", field, false, false, "String")
+}
+
+func (ec *executionContext) _ServiceChange_status(ctx context.Context, field graphql.CollectedField, obj *muster.Event) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_ServiceChange_status(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Status, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_ServiceChange_status(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("ServiceChange", field, false, false, "String")
+}
+
+func (ec *executionContext) _ServiceChange_left(ctx context.Context, field graphql.CollectedField, obj *muster.Event) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_ServiceChange_left(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Left, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v bool) graphql.Marshaler {
+			return ec.marshalNBoolean2bool(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_ServiceChange_left(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("ServiceChange", field, false, false, "Boolean")
+}
+
+func (ec *executionContext) _ServiceChange_service(ctx context.Context, field graphql.CollectedField, obj *muster.Event) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_ServiceChange_service(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Service, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *muster.Service) graphql.Marshaler {
+			return ec.marshalOService2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐService(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_ServiceChange_service(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "ServiceChange",
+		Field:      field,
+		IsMethod:   false,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_Service(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _ServiceConnection_edges(ctx context.Context, field graphql.CollectedField, obj *muster.ServiceConnection) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_ServiceConnection_edges(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Edges, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v []*muster.ServiceEdge) graphql.Marshaler {
+			return ec.marshalNServiceEdge2ᚕᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐServiceEdgeᚄ(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_ServiceConnection_edges(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "ServiceConnection",
+		Field:      field,
+		IsMethod:   false,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_ServiceEdge(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _ServiceConnection_pageInfo(ctx context.Context, field graphql.CollectedField, obj *muster.ServiceConnection) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_ServiceConnection_pageInfo(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.PageInfo, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *muster.PageInfo) graphql.Marshaler {
+			return ec.marshalNPageInfo2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐPageInfo(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_ServiceConnection_pageInfo(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "ServiceConnection",
+		Field:      field,
+		IsMethod:   false,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_PageInfo(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _ServiceConnection_totalCount(ctx context.Context, field graphql.CollectedField, obj *muster.ServiceConnection) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_ServiceConnection_totalCount(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.TotalCount(), nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v int) graphql.Marshaler {
+			return ec.marshalNInt2int(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_ServiceConnection_totalCount(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("ServiceConnection", field, true, false, "Int")
+}
+
+func (ec *executionContext) _ServiceEdge_cursor(ctx context.Context, field graphql.CollectedField, obj *muster.ServiceEdge) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_ServiceEdge_cursor(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Cursor, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_ServiceEdge_cursor(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("ServiceEdge", field, false, false, "String")
+}
+
+func (ec *executionContext) _ServiceEdge_node(ctx context.Context, field graphql.CollectedField, obj *muster.ServiceEdge) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_ServiceEdge_node(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Node, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *muster.Service) graphql.Marshaler {
+			return ec.marshalNService2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐService(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_ServiceEdge_node(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "ServiceEdge",
+		Field:      field,
+		IsMethod:   false,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_Service(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
 func (ec *executionContext) _StartInstancePayload_instance(ctx context.Context, field graphql.CollectedField, obj *StartInstancePayload) (ret graphql.Marshaler) {
 	return graphql.ResolveField(
 		ctx,
@@ -19501,6 +25770,61 @@ func (ec *executionContext) _StartInstancePayload_revision(ctx context.Context, 
 }
 func (ec *executionContext) fieldContext_StartInstancePayload_revision(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
 	return graphql.NewScalarFieldContext("StartInstancePayload", field, false, false, "Int64")
+}
+
+func (ec *executionContext) _StartServicePayload_service(ctx context.Context, field graphql.CollectedField, obj *StartServicePayload) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_StartServicePayload_service(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Service, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *muster.Service) graphql.Marshaler {
+			return ec.marshalOService2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐService(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_StartServicePayload_service(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "StartServicePayload",
+		Field:      field,
+		IsMethod:   false,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_Service(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _StartServicePayload_revision(ctx context.Context, field graphql.CollectedField, obj *StartServicePayload) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_StartServicePayload_revision(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Revision, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v int64) graphql.Marshaler {
+			return ec.marshalNInt642int64(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_StartServicePayload_revision(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("StartServicePayload", field, false, false, "Int64")
 }
 
 func (ec *executionContext) _StatusCount_status(ctx context.Context, field graphql.CollectedField, obj *muster.StatusCount) (ret graphql.Marshaler) {
@@ -19602,6 +25926,61 @@ func (ec *executionContext) _StopInstancePayload_revision(ctx context.Context, f
 }
 func (ec *executionContext) fieldContext_StopInstancePayload_revision(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
 	return graphql.NewScalarFieldContext("StopInstancePayload", field, false, false, "Int64")
+}
+
+func (ec *executionContext) _StopServicePayload_service(ctx context.Context, field graphql.CollectedField, obj *StopServicePayload) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_StopServicePayload_service(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Service, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *muster.Service) graphql.Marshaler {
+			return ec.marshalOService2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐService(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_StopServicePayload_service(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "StopServicePayload",
+		Field:      field,
+		IsMethod:   false,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_Service(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _StopServicePayload_revision(ctx context.Context, field graphql.CollectedField, obj *StopServicePayload) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_StopServicePayload_revision(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Revision, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v int64) graphql.Marshaler {
+			return ec.marshalNInt642int64(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_StopServicePayload_revision(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("StopServicePayload", field, false, false, "Int64")
 }
 
 func (ec *executionContext) _Subscription_healthChanges(ctx context.Context, field graphql.CollectedField) (ret func(ctx context.Context) graphql.Marshaler) {
@@ -19784,6 +26163,68 @@ func (ec *executionContext) fieldContext_Subscription_instanceChanges(ctx contex
 	}()
 	ctx = graphql.WithFieldContext(ctx, fc)
 	if fc.Args, err = ec.field_Subscription_instanceChanges_args(ctx, field.ArgumentMap(ec.Variables)); err != nil {
+		ec.Error(ctx, err)
+		return fc, err
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _Subscription_serviceChanges(ctx context.Context, field graphql.CollectedField) (ret func(ctx context.Context) graphql.Marshaler) {
+	return graphql.ResolveFieldStream(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Subscription_serviceChanges(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			fc := graphql.GetFieldContext(ctx)
+			return ec.Resolvers.Subscription().ServiceChanges(ctx, fc.Args["since"].(*muster.Cursor), fc.Args["initial"].(*bool), fc.Args["filter"].(*muster.ServiceFilter))
+		},
+		func(ctx context.Context, next graphql.Resolver) graphql.Resolver {
+			directive0 := next
+
+			directive1 := func(ctx context.Context) (any, error) {
+				requires, err := ec.unmarshalNAccess2githubᚗcomᚋmusterᚑcloudᚋmusterᚐAccess(ctx, "VIEWER")
+				if err != nil {
+					var zeroVal *muster.Event
+					return zeroVal, err
+				}
+				if ec.Directives.Auth == nil {
+					var zeroVal *muster.Event
+					return zeroVal, errors.New("directive auth is not implemented")
+				}
+				return ec.Directives.Auth(ctx, nil, directive0, requires)
+			}
+
+			next = directive1
+			return next
+		},
+		func(ctx context.Context, selections ast.SelectionSet, v *muster.Event) graphql.Marshaler {
+			return ec.marshalOServiceChange2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐEvent(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Subscription_serviceChanges(ctx context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "Subscription",
+		Field:      field,
+		IsMethod:   true,
+		IsResolver: true,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_ServiceChange(ctx, field)
+		},
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			err = ec.Recover(ctx, r)
+			ec.Error(ctx, err)
+		}
+	}()
+	ctx = graphql.WithFieldContext(ctx, fc)
+	if fc.Args, err = ec.field_Subscription_serviceChanges_args(ctx, field.ArgumentMap(ec.Variables)); err != nil {
 		ec.Error(ctx, err)
 		return fc, err
 	}
@@ -21894,6 +28335,257 @@ func UnmarshalAuditFilter(ctx context.Context, raw any) (muster.AuditFilter, err
 	return out, err
 }
 
+func (ec *executionContext) unmarshalInputCheckInput(ctx context.Context, obj any) (muster.Check, error) {
+	var it muster.Check
+	if obj == nil {
+		return it, nil
+	}
+
+	asMap := map[string]any{}
+	for k, v := range obj.(map[string]any) {
+		asMap[k] = v
+	}
+
+	if _, present := asMap["port"]; !present {
+		asMap["port"] = 0
+	}
+	if _, present := asMap["path"]; !present {
+		asMap["path"] = ""
+	}
+	if _, present := asMap["tls"]; !present {
+		asMap["tls"] = false
+	}
+	if _, present := asMap["skipVerify"]; !present {
+		asMap["skipVerify"] = false
+	}
+	if _, present := asMap["status"]; !present {
+		asMap["status"] = 0
+	}
+	if _, present := asMap["body"]; !present {
+		asMap["body"] = ""
+	}
+	if _, present := asMap["interval"]; !present {
+		asMap["interval"] = "10s"
+	}
+	if _, present := asMap["tries"]; !present {
+		asMap["tries"] = 1
+	}
+	if _, present := asMap["pause"]; !present {
+		asMap["pause"] = "0s"
+	}
+	if _, present := asMap["initialDelay"]; !present {
+		asMap["initialDelay"] = "0s"
+	}
+	if _, present := asMap["failAfter"]; !present {
+		asMap["failAfter"] = 1
+	}
+	if _, present := asMap["passAfter"]; !present {
+		asMap["passAfter"] = 1
+	}
+
+	fieldsInOrder := [...]string{"name", "kind", "command", "port", "path", "tls", "skipVerify", "status", "body", "interval", "timeout", "tries", "pause", "initialDelay", "failAfter", "passAfter"}
+	for _, k := range fieldsInOrder {
+		v, ok := asMap[k]
+		if !ok {
+			continue
+		}
+		switch k {
+		case "name":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("name"))
+			data, err := ec.unmarshalNString2string(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Name = data
+		case "kind":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("kind"))
+			data, err := ec.unmarshalNCheckKind2githubᚗcomᚋmusterᚑcloudᚋmusterᚐCheckKind(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Kind = data
+		case "command":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("command"))
+			data, err := ec.unmarshalOString2ᚕstringᚄ(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Command = data
+		case "port":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("port"))
+			data, err := ec.unmarshalOInt2int(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Port = data
+		case "path":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("path"))
+			data, err := ec.unmarshalOString2string(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Path = data
+		case "tls":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("tls"))
+			data, err := ec.unmarshalOBoolean2bool(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.TLS = data
+		case "skipVerify":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("skipVerify"))
+			data, err := ec.unmarshalOBoolean2bool(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.SkipVerify = data
+		case "status":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("status"))
+			data, err := ec.unmarshalOInt2int(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Status = data
+		case "body":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("body"))
+			data, err := ec.unmarshalOString2string(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Body = data
+		case "interval":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("interval"))
+			data, err := ec.unmarshalODuration2timeᚐDuration(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Interval = data
+		case "timeout":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("timeout"))
+			data, err := ec.unmarshalODuration2timeᚐDuration(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Timeout = data
+		case "tries":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("tries"))
+			data, err := ec.unmarshalOInt2int(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Tries = data
+		case "pause":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("pause"))
+			data, err := ec.unmarshalODuration2timeᚐDuration(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Pause = data
+		case "initialDelay":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("initialDelay"))
+			data, err := ec.unmarshalODuration2timeᚐDuration(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.InitialDelay = data
+		case "failAfter":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("failAfter"))
+			data, err := ec.unmarshalOInt2int(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.FailAfter = data
+		case "passAfter":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("passAfter"))
+			data, err := ec.unmarshalOInt2int(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.PassAfter = data
+		}
+	}
+	return it, nil
+}
+
+// UnmarshalCheckInput unmarshals raw into the CheckInput input type, using the
+// unmarshaler bound to ctx's request. Call it from a resolver to decode an input
+// object that was not passed as a field argument.
+//
+// ctx must come from a gqlgen request; outside one there is no unmarshaler to use
+// and the returned error says so.
+func UnmarshalCheckInput(ctx context.Context, raw any) (muster.Check, error) {
+	var out muster.Check
+	err := graphql.UnmarshalNamedInputFromContext(ctx, "CheckInput", raw, &out)
+	return out, err
+}
+
+func (ec *executionContext) unmarshalInputCheckResultInput(ctx context.Context, obj any) (muster.CheckResult, error) {
+	var it muster.CheckResult
+	if obj == nil {
+		return it, nil
+	}
+
+	asMap := map[string]any{}
+	for k, v := range obj.(map[string]any) {
+		asMap[k] = v
+	}
+
+	if _, present := asMap["output"]; !present {
+		asMap["output"] = ""
+	}
+
+	fieldsInOrder := [...]string{"name", "status", "output", "at"}
+	for _, k := range fieldsInOrder {
+		v, ok := asMap[k]
+		if !ok {
+			continue
+		}
+		switch k {
+		case "name":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("name"))
+			data, err := ec.unmarshalNString2string(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Name = data
+		case "status":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("status"))
+			data, err := ec.unmarshalNCheckStatus2githubᚗcomᚋmusterᚑcloudᚋmusterᚐCheckStatus(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Status = data
+		case "output":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("output"))
+			data, err := ec.unmarshalOString2string(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Output = data
+		case "at":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("at"))
+			data, err := ec.unmarshalOTime2ᚖtimeᚐTime(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.At = data
+		}
+	}
+	return it, nil
+}
+
+// UnmarshalCheckResultInput unmarshals raw into the CheckResultInput input type, using the
+// unmarshaler bound to ctx's request. Call it from a resolver to decode an input
+// object that was not passed as a field argument.
+//
+// ctx must come from a gqlgen request; outside one there is no unmarshaler to use
+// and the returned error says so.
+func UnmarshalCheckResultInput(ctx context.Context, raw any) (muster.CheckResult, error) {
+	var out muster.CheckResult
+	err := graphql.UnmarshalNamedInputFromContext(ctx, "CheckResultInput", raw, &out)
+	return out, err
+}
+
 func (ec *executionContext) unmarshalInputCordonNodeInput(ctx context.Context, obj any) (CordonNodeInput, error) {
 	var it CordonNodeInput
 	if obj == nil {
@@ -22133,6 +28825,209 @@ func UnmarshalCreateSignInInput(ctx context.Context, raw any) (CreateSignInInput
 	return out, err
 }
 
+func (ec *executionContext) unmarshalInputDeployServiceInput(ctx context.Context, obj any) (muster.DeployServiceInput, error) {
+	var it muster.DeployServiceInput
+	if obj == nil {
+		return it, nil
+	}
+
+	asMap := map[string]any{}
+	for k, v := range obj.(map[string]any) {
+		asMap[k] = v
+	}
+
+	if _, present := asMap["image"]; !present {
+		asMap["image"] = ""
+	}
+	if _, present := asMap["queue"]; !present {
+		asMap["queue"] = false
+	}
+	if _, present := asMap["deployUrl"]; !present {
+		asMap["deployUrl"] = ""
+	}
+	if _, present := asMap["sha256"]; !present {
+		asMap["sha256"] = ""
+	}
+	if _, present := asMap["user"]; !present {
+		asMap["user"] = ""
+	}
+	if _, present := asMap["dir"]; !present {
+		asMap["dir"] = ""
+	}
+	if _, present := asMap["port"]; !present {
+		asMap["port"] = 0
+	}
+	if _, present := asMap["stableFor"]; !present {
+		asMap["stableFor"] = "0s"
+	}
+	if _, present := asMap["requestId"]; !present {
+		asMap["requestId"] = ""
+	}
+
+	fieldsInOrder := [...]string{"instanceId", "type", "image", "nodeId", "nodeSelector", "queue", "name", "deployUrl", "sha256", "command", "env", "user", "dir", "port", "publish", "checks", "restart", "registerWhenStable", "stableFor", "requestId"}
+	for _, k := range fieldsInOrder {
+		v, ok := asMap[k]
+		if !ok {
+			continue
+		}
+		switch k {
+		case "instanceId":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("instanceId"))
+			data, err := ec.unmarshalOID2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐInstanceID(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.InstanceID = data
+		case "type":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("type"))
+			data, err := ec.unmarshalOInstanceType2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐInstanceType(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Type = data
+		case "image":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("image"))
+			data, err := ec.unmarshalOString2string(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Image = data
+		case "nodeId":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("nodeId"))
+			data, err := ec.unmarshalOID2ᚖstring(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.NodeID = data
+		case "nodeSelector":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("nodeSelector"))
+			data, err := ec.unmarshalOMap2githubᚗcomᚋmusterᚑcloudᚋmusterᚐMap(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.NodeSelector = data
+		case "queue":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("queue"))
+			data, err := ec.unmarshalOBoolean2bool(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Queue = data
+		case "name":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("name"))
+			data, err := ec.unmarshalNString2string(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Name = data
+		case "deployUrl":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("deployUrl"))
+			data, err := ec.unmarshalOString2string(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.DeployURL = data
+		case "sha256":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("sha256"))
+			data, err := ec.unmarshalOString2string(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.SHA256 = data
+		case "command":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("command"))
+			data, err := ec.unmarshalOString2ᚕstringᚄ(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Command = data
+		case "env":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("env"))
+			data, err := ec.unmarshalOMap2githubᚗcomᚋmusterᚑcloudᚋmusterᚐMap(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Env = data
+		case "user":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("user"))
+			data, err := ec.unmarshalOString2string(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.User = data
+		case "dir":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("dir"))
+			data, err := ec.unmarshalOString2string(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Dir = data
+		case "port":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("port"))
+			data, err := ec.unmarshalOInt2int(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Port = data
+		case "publish":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("publish"))
+			data, err := ec.unmarshalOPublishInput2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐPublished(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Publish = data
+		case "checks":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("checks"))
+			data, err := ec.unmarshalOCheckInput2ᚕgithubᚗcomᚋmusterᚑcloudᚋmusterᚐCheckᚄ(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Checks = data
+		case "restart":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("restart"))
+			data, err := ec.unmarshalORestartPolicyInput2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐRestartPolicy(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Restart = data
+		case "registerWhenStable":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("registerWhenStable"))
+			data, err := ec.unmarshalORegistrationSpecInput2ᚕgithubᚗcomᚋmusterᚑcloudᚋmusterᚐRegistrationSpecᚄ(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.RegisterWhenStable = data
+		case "stableFor":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("stableFor"))
+			data, err := ec.unmarshalODuration2timeᚐDuration(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.StableFor = data
+		case "requestId":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("requestId"))
+			data, err := ec.unmarshalOString2string(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.RequestID = data
+		}
+	}
+	return it, nil
+}
+
+// UnmarshalDeployServiceInput unmarshals raw into the DeployServiceInput input type, using the
+// unmarshaler bound to ctx's request. Call it from a resolver to decode an input
+// object that was not passed as a field argument.
+//
+// ctx must come from a gqlgen request; outside one there is no unmarshaler to use
+// and the returned error says so.
+func UnmarshalDeployServiceInput(ctx context.Context, raw any) (muster.DeployServiceInput, error) {
+	var out muster.DeployServiceInput
+	err := graphql.UnmarshalNamedInputFromContext(ctx, "DeployServiceInput", raw, &out)
+	return out, err
+}
+
 func (ec *executionContext) unmarshalInputDrainNodeInput(ctx context.Context, obj any) (muster.DrainNodeInput, error) {
 	var it muster.DrainNodeInput
 	if obj == nil {
@@ -22246,7 +29141,7 @@ func (ec *executionContext) unmarshalInputHealthFilter(ctx context.Context, obj 
 		asMap[k] = v
 	}
 
-	fieldsInOrder := [...]string{"kinds", "nodeId", "instanceId"}
+	fieldsInOrder := [...]string{"kinds", "nodeId", "instanceId", "serviceId"}
 	for _, k := range fieldsInOrder {
 		v, ok := asMap[k]
 		if !ok {
@@ -22274,6 +29169,13 @@ func (ec *executionContext) unmarshalInputHealthFilter(ctx context.Context, obj 
 				return it, err
 			}
 			it.InstanceID = data
+		case "serviceId":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("serviceId"))
+			data, err := ec.unmarshalOID2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐServiceID(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.ServiceID = data
 		}
 	}
 	return it, nil
@@ -22456,11 +29358,8 @@ func (ec *executionContext) unmarshalInputInstanceReportInput(ctx context.Contex
 	if _, present := asMap["imageDigest"]; !present {
 		asMap["imageDigest"] = ""
 	}
-	if _, present := asMap["diskLimitMb"]; !present {
-		asMap["diskLimitMb"] = 0
-	}
 
-	fieldsInOrder := [...]string{"machine", "epoch", "id", "generation", "status", "reason", "pid", "exitCode", "output", "addr", "cpuLimit", "memLimitMb", "baseImage", "imageDigest", "volumes", "diskLimitMb"}
+	fieldsInOrder := [...]string{"machine", "epoch", "id", "generation", "status", "reason", "pid", "exitCode", "output", "addr", "cpuLimit", "memLimitMb", "baseImage", "imageDigest", "volumes", "services"}
 	for _, k := range fieldsInOrder {
 		v, ok := asMap[k]
 		if !ok {
@@ -22572,13 +29471,13 @@ func (ec *executionContext) unmarshalInputInstanceReportInput(ctx context.Contex
 				return it, err
 			}
 			it.Volumes = data
-		case "diskLimitMb":
-			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("diskLimitMb"))
-			data, err := ec.unmarshalOInt2int(ctx, v)
+		case "services":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("services"))
+			data, err := ec.unmarshalOServiceReportInput2ᚕgithubᚗcomᚋmusterᚑcloudᚋmusterᚐServiceReportInputᚄ(ctx, v)
 			if err != nil {
 				return it, err
 			}
-			it.DiskLimitMB = data
+			it.Services = data
 		}
 	}
 	return it, nil
@@ -22830,9 +29729,6 @@ func (ec *executionContext) unmarshalInputLaunchInstanceInput(ctx context.Contex
 	if _, present := asMap["image"]; !present {
 		asMap["image"] = "minimal"
 	}
-	if _, present := asMap["diskLimitMb"]; !present {
-		asMap["diskLimitMb"] = 0
-	}
 	if _, present := asMap["queue"]; !present {
 		asMap["queue"] = false
 	}
@@ -22840,7 +29736,7 @@ func (ec *executionContext) unmarshalInputLaunchInstanceInput(ctx context.Contex
 		asMap["requestId"] = ""
 	}
 
-	fieldsInOrder := [...]string{"type", "name", "image", "command", "env", "labels", "nodeSelector", "volumes", "diskLimitMb", "nodeId", "queue", "queueTimeout", "requestId"}
+	fieldsInOrder := [...]string{"type", "name", "image", "command", "env", "labels", "nodeSelector", "volumes", "nodeId", "queue", "queueTimeout", "requestId"}
 	for _, k := range fieldsInOrder {
 		v, ok := asMap[k]
 		if !ok {
@@ -22903,13 +29799,6 @@ func (ec *executionContext) unmarshalInputLaunchInstanceInput(ctx context.Contex
 				return it, err
 			}
 			it.Volumes = data
-		case "diskLimitMb":
-			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("diskLimitMb"))
-			data, err := ec.unmarshalOInt2int(ctx, v)
-			if err != nil {
-				return it, err
-			}
-			it.DiskLimitMB = data
 		case "nodeId":
 			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("nodeId"))
 			data, err := ec.unmarshalOID2ᚖstring(ctx, v)
@@ -22966,7 +29855,7 @@ func (ec *executionContext) unmarshalInputMachineUsageInput(ctx context.Context,
 		asMap[k] = v
 	}
 
-	fieldsInOrder := [...]string{"machine", "cpuPercent", "memoryMb", "memoryPeakMb", "diskMb", "diskAt"}
+	fieldsInOrder := [...]string{"machine", "cpuPercent", "memoryMb", "memoryPeakMb", "diskMb", "diskAge"}
 	for _, k := range fieldsInOrder {
 		v, ok := asMap[k]
 		if !ok {
@@ -23008,13 +29897,13 @@ func (ec *executionContext) unmarshalInputMachineUsageInput(ctx context.Context,
 				return it, err
 			}
 			it.DiskMB = data
-		case "diskAt":
-			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("diskAt"))
-			data, err := ec.unmarshalOTime2ᚖtimeᚐTime(ctx, v)
+		case "diskAge":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("diskAge"))
+			data, err := ec.unmarshalODuration2ᚖtimeᚐDuration(ctx, v)
 			if err != nil {
 				return it, err
 			}
-			it.DiskAt = data
+			it.DiskAge = data
 		}
 	}
 	return it, nil
@@ -23095,6 +29984,62 @@ func UnmarshalNodeFilter(ctx context.Context, raw any) (muster.NodeFilter, error
 	return out, err
 }
 
+func (ec *executionContext) unmarshalInputPublishInput(ctx context.Context, obj any) (muster.Published, error) {
+	var it muster.Published
+	if obj == nil {
+		return it, nil
+	}
+
+	asMap := map[string]any{}
+	for k, v := range obj.(map[string]any) {
+		asMap[k] = v
+	}
+
+	if _, present := asMap["port"]; !present {
+		asMap["port"] = 0
+	}
+	if _, present := asMap["protocol"]; !present {
+		asMap["protocol"] = "TCP"
+	}
+
+	fieldsInOrder := [...]string{"port", "protocol"}
+	for _, k := range fieldsInOrder {
+		v, ok := asMap[k]
+		if !ok {
+			continue
+		}
+		switch k {
+		case "port":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("port"))
+			data, err := ec.unmarshalOInt2int(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Port = data
+		case "protocol":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("protocol"))
+			data, err := ec.unmarshalOPortProtocol2githubᚗcomᚋmusterᚑcloudᚋmusterᚐPortProtocol(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Protocol = data
+		}
+	}
+	return it, nil
+}
+
+// UnmarshalPublishInput unmarshals raw into the PublishInput input type, using the
+// unmarshaler bound to ctx's request. Call it from a resolver to decode an input
+// object that was not passed as a field argument.
+//
+// ctx must come from a gqlgen request; outside one there is no unmarshaler to use
+// and the returned error says so.
+func UnmarshalPublishInput(ctx context.Context, raw any) (muster.Published, error) {
+	var out muster.Published
+	err := graphql.UnmarshalNamedInputFromContext(ctx, "PublishInput", raw, &out)
+	return out, err
+}
+
 func (ec *executionContext) unmarshalInputRegisterNodeInput(ctx context.Context, obj any) (muster.RegisterNodeInput, error) {
 	var it muster.RegisterNodeInput
 	if obj == nil {
@@ -23121,9 +30066,6 @@ func (ec *executionContext) unmarshalInputRegisterNodeInput(ctx context.Context,
 	if _, present := asMap["bootId"]; !present {
 		asMap["bootId"] = ""
 	}
-	if _, present := asMap["diskLimits"]; !present {
-		asMap["diskLimits"] = false
-	}
 	if _, present := asMap["epoch"]; !present {
 		asMap["epoch"] = ""
 	}
@@ -23131,7 +30073,7 @@ func (ec *executionContext) unmarshalInputRegisterNodeInput(ctx context.Context,
 		asMap["appliedRevision"] = 0
 	}
 
-	fieldsInOrder := [...]string{"id", "uid", "birthToken", "hostname", "addr", "port", "secure", "role", "cpuCount", "memoryMb", "labels", "incarnation", "version", "bootId", "images", "volumes", "hostPaths", "diskLimits", "epoch", "appliedRevision", "instances"}
+	fieldsInOrder := [...]string{"id", "uid", "birthToken", "hostname", "addr", "port", "secure", "role", "cpuCount", "memoryMb", "labels", "incarnation", "version", "bootId", "images", "volumes", "hostPaths", "epoch", "appliedRevision", "instances"}
 	for _, k := range fieldsInOrder {
 		v, ok := asMap[k]
 		if !ok {
@@ -23257,13 +30199,6 @@ func (ec *executionContext) unmarshalInputRegisterNodeInput(ctx context.Context,
 				return it, err
 			}
 			it.HostPaths = data
-		case "diskLimits":
-			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("diskLimits"))
-			data, err := ec.unmarshalOBoolean2bool(ctx, v)
-			if err != nil {
-				return it, err
-			}
-			it.DiskLimits = data
 		case "epoch":
 			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("epoch"))
 			data, err := ec.unmarshalOString2string(ctx, v)
@@ -23299,6 +30234,208 @@ func (ec *executionContext) unmarshalInputRegisterNodeInput(ctx context.Context,
 func UnmarshalRegisterNodeInput(ctx context.Context, raw any) (muster.RegisterNodeInput, error) {
 	var out muster.RegisterNodeInput
 	err := graphql.UnmarshalNamedInputFromContext(ctx, "RegisterNodeInput", raw, &out)
+	return out, err
+}
+
+func (ec *executionContext) unmarshalInputRegisterServiceInput(ctx context.Context, obj any) (muster.RegisterServiceInput, error) {
+	var it muster.RegisterServiceInput
+	if obj == nil {
+		return it, nil
+	}
+
+	asMap := map[string]any{}
+	for k, v := range obj.(map[string]any) {
+		asMap[k] = v
+	}
+
+	if _, present := asMap["port"]; !present {
+		asMap["port"] = 0
+	}
+	if _, present := asMap["stableFor"]; !present {
+		asMap["stableFor"] = "0s"
+	}
+	if _, present := asMap["requestId"]; !present {
+		asMap["requestId"] = ""
+	}
+
+	fieldsInOrder := [...]string{"instanceId", "name", "port", "publish", "checks", "registerWhenStable", "stableFor", "requestId"}
+	for _, k := range fieldsInOrder {
+		v, ok := asMap[k]
+		if !ok {
+			continue
+		}
+		switch k {
+		case "instanceId":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("instanceId"))
+			data, err := ec.unmarshalNID2githubᚗcomᚋmusterᚑcloudᚋmusterᚐInstanceID(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.InstanceID = data
+		case "name":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("name"))
+			data, err := ec.unmarshalNString2string(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Name = data
+		case "port":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("port"))
+			data, err := ec.unmarshalOInt2int(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Port = data
+		case "publish":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("publish"))
+			data, err := ec.unmarshalOPublishInput2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐPublished(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Publish = data
+		case "checks":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("checks"))
+			data, err := ec.unmarshalOCheckInput2ᚕgithubᚗcomᚋmusterᚑcloudᚋmusterᚐCheckᚄ(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Checks = data
+		case "registerWhenStable":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("registerWhenStable"))
+			data, err := ec.unmarshalORegistrationSpecInput2ᚕgithubᚗcomᚋmusterᚑcloudᚋmusterᚐRegistrationSpecᚄ(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.RegisterWhenStable = data
+		case "stableFor":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("stableFor"))
+			data, err := ec.unmarshalODuration2timeᚐDuration(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.StableFor = data
+		case "requestId":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("requestId"))
+			data, err := ec.unmarshalOString2string(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.RequestID = data
+		}
+	}
+	return it, nil
+}
+
+// UnmarshalRegisterServiceInput unmarshals raw into the RegisterServiceInput input type, using the
+// unmarshaler bound to ctx's request. Call it from a resolver to decode an input
+// object that was not passed as a field argument.
+//
+// ctx must come from a gqlgen request; outside one there is no unmarshaler to use
+// and the returned error says so.
+func UnmarshalRegisterServiceInput(ctx context.Context, raw any) (muster.RegisterServiceInput, error) {
+	var out muster.RegisterServiceInput
+	err := graphql.UnmarshalNamedInputFromContext(ctx, "RegisterServiceInput", raw, &out)
+	return out, err
+}
+
+func (ec *executionContext) unmarshalInputRegistrationSpecInput(ctx context.Context, obj any) (muster.RegistrationSpec, error) {
+	var it muster.RegistrationSpec
+	if obj == nil {
+		return it, nil
+	}
+
+	asMap := map[string]any{}
+	for k, v := range obj.(map[string]any) {
+		asMap[k] = v
+	}
+
+	if _, present := asMap["service"]; !present {
+		asMap["service"] = ""
+	}
+	if _, present := asMap["address"]; !present {
+		asMap["address"] = ""
+	}
+	if _, present := asMap["priority"]; !present {
+		asMap["priority"] = 100
+	}
+
+	fieldsInOrder := [...]string{"cluster", "protocol", "service", "address", "port", "priority", "annotations", "ttl"}
+	for _, k := range fieldsInOrder {
+		v, ok := asMap[k]
+		if !ok {
+			continue
+		}
+		switch k {
+		case "cluster":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("cluster"))
+			data, err := ec.unmarshalNString2string(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Cluster = data
+		case "protocol":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("protocol"))
+			data, err := ec.unmarshalNString2string(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Protocol = data
+		case "service":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("service"))
+			data, err := ec.unmarshalOString2string(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Service = data
+		case "address":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("address"))
+			data, err := ec.unmarshalOString2string(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Address = data
+		case "port":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("port"))
+			data, err := ec.unmarshalOInt2ᚖint(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Port = data
+		case "priority":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("priority"))
+			data, err := ec.unmarshalOInt2int(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Priority = data
+		case "annotations":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("annotations"))
+			data, err := ec.unmarshalOMap2githubᚗcomᚋmusterᚑcloudᚋmusterᚐMap(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Annotations = data
+		case "ttl":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("ttl"))
+			data, err := ec.unmarshalODuration2ᚖtimeᚐDuration(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.TTL = data
+		}
+	}
+	return it, nil
+}
+
+// UnmarshalRegistrationSpecInput unmarshals raw into the RegistrationSpecInput input type, using the
+// unmarshaler bound to ctx's request. Call it from a resolver to decode an input
+// object that was not passed as a field argument.
+//
+// ctx must come from a gqlgen request; outside one there is no unmarshaler to use
+// and the returned error says so.
+func UnmarshalRegistrationSpecInput(ctx context.Context, raw any) (muster.RegistrationSpec, error) {
+	var out muster.RegistrationSpec
+	err := graphql.UnmarshalNamedInputFromContext(ctx, "RegistrationSpecInput", raw, &out)
 	return out, err
 }
 
@@ -23432,6 +30569,48 @@ func UnmarshalRemoveNodeInput(ctx context.Context, raw any) (RemoveNodeInput, er
 	return out, err
 }
 
+func (ec *executionContext) unmarshalInputRemoveServiceInput(ctx context.Context, obj any) (RemoveServiceInput, error) {
+	var it RemoveServiceInput
+	if obj == nil {
+		return it, nil
+	}
+
+	asMap := map[string]any{}
+	for k, v := range obj.(map[string]any) {
+		asMap[k] = v
+	}
+
+	fieldsInOrder := [...]string{"id"}
+	for _, k := range fieldsInOrder {
+		v, ok := asMap[k]
+		if !ok {
+			continue
+		}
+		switch k {
+		case "id":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("id"))
+			data, err := ec.unmarshalNID2string(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.ID = data
+		}
+	}
+	return it, nil
+}
+
+// UnmarshalRemoveServiceInput unmarshals raw into the RemoveServiceInput input type, using the
+// unmarshaler bound to ctx's request. Call it from a resolver to decode an input
+// object that was not passed as a field argument.
+//
+// ctx must come from a gqlgen request; outside one there is no unmarshaler to use
+// and the returned error says so.
+func UnmarshalRemoveServiceInput(ctx context.Context, raw any) (RemoveServiceInput, error) {
+	var out RemoveServiceInput
+	err := graphql.UnmarshalNamedInputFromContext(ctx, "RemoveServiceInput", raw, &out)
+	return out, err
+}
+
 func (ec *executionContext) unmarshalInputRemoveVolumeInput(ctx context.Context, obj any) (muster.RemoveVolumeInput, error) {
 	var it muster.RemoveVolumeInput
 	if obj == nil {
@@ -23520,6 +30699,73 @@ func (ec *executionContext) unmarshalInputRenewCertificateInput(ctx context.Cont
 func UnmarshalRenewCertificateInput(ctx context.Context, raw any) (RenewCertificateInput, error) {
 	var out RenewCertificateInput
 	err := graphql.UnmarshalNamedInputFromContext(ctx, "RenewCertificateInput", raw, &out)
+	return out, err
+}
+
+func (ec *executionContext) unmarshalInputReportCheckInput(ctx context.Context, obj any) (muster.ReportCheckInput, error) {
+	var it muster.ReportCheckInput
+	if obj == nil {
+		return it, nil
+	}
+
+	asMap := map[string]any{}
+	for k, v := range obj.(map[string]any) {
+		asMap[k] = v
+	}
+
+	if _, present := asMap["output"]; !present {
+		asMap["output"] = ""
+	}
+
+	fieldsInOrder := [...]string{"serviceId", "check", "status", "output"}
+	for _, k := range fieldsInOrder {
+		v, ok := asMap[k]
+		if !ok {
+			continue
+		}
+		switch k {
+		case "serviceId":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("serviceId"))
+			data, err := ec.unmarshalNID2githubᚗcomᚋmusterᚑcloudᚋmusterᚐServiceID(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.ServiceID = data
+		case "check":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("check"))
+			data, err := ec.unmarshalNString2string(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Check = data
+		case "status":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("status"))
+			data, err := ec.unmarshalNCheckStatus2githubᚗcomᚋmusterᚑcloudᚋmusterᚐCheckStatus(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Status = data
+		case "output":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("output"))
+			data, err := ec.unmarshalOString2string(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Output = data
+		}
+	}
+	return it, nil
+}
+
+// UnmarshalReportCheckInput unmarshals raw into the ReportCheckInput input type, using the
+// unmarshaler bound to ctx's request. Call it from a resolver to decode an input
+// object that was not passed as a field argument.
+//
+// ctx must come from a gqlgen request; outside one there is no unmarshaler to use
+// and the returned error says so.
+func UnmarshalReportCheckInput(ctx context.Context, raw any) (muster.ReportCheckInput, error) {
+	var out muster.ReportCheckInput
+	err := graphql.UnmarshalNamedInputFromContext(ctx, "ReportCheckInput", raw, &out)
 	return out, err
 }
 
@@ -23653,6 +30899,134 @@ func (ec *executionContext) unmarshalInputRestartInstanceInput(ctx context.Conte
 func UnmarshalRestartInstanceInput(ctx context.Context, raw any) (RestartInstanceInput, error) {
 	var out RestartInstanceInput
 	err := graphql.UnmarshalNamedInputFromContext(ctx, "RestartInstanceInput", raw, &out)
+	return out, err
+}
+
+func (ec *executionContext) unmarshalInputRestartPolicyInput(ctx context.Context, obj any) (muster.RestartPolicy, error) {
+	var it muster.RestartPolicy
+	if obj == nil {
+		return it, nil
+	}
+
+	asMap := map[string]any{}
+	for k, v := range obj.(map[string]any) {
+		asMap[k] = v
+	}
+
+	if _, present := asMap["when"]; !present {
+		asMap["when"] = "ON_FAILURE"
+	}
+	if _, present := asMap["backoff"]; !present {
+		asMap["backoff"] = "1s"
+	}
+	if _, present := asMap["longest"]; !present {
+		asMap["longest"] = "1m"
+	}
+	if _, present := asMap["attempts"]; !present {
+		asMap["attempts"] = 5
+	}
+	if _, present := asMap["window"]; !present {
+		asMap["window"] = "10m"
+	}
+
+	fieldsInOrder := [...]string{"when", "backoff", "longest", "attempts", "window"}
+	for _, k := range fieldsInOrder {
+		v, ok := asMap[k]
+		if !ok {
+			continue
+		}
+		switch k {
+		case "when":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("when"))
+			data, err := ec.unmarshalORestartWhen2githubᚗcomᚋmusterᚑcloudᚋmusterᚐRestartWhen(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.When = data
+		case "backoff":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("backoff"))
+			data, err := ec.unmarshalODuration2timeᚐDuration(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Backoff = data
+		case "longest":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("longest"))
+			data, err := ec.unmarshalODuration2timeᚐDuration(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Longest = data
+		case "attempts":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("attempts"))
+			data, err := ec.unmarshalOInt2int(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Attempts = data
+		case "window":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("window"))
+			data, err := ec.unmarshalODuration2timeᚐDuration(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Window = data
+		}
+	}
+	return it, nil
+}
+
+// UnmarshalRestartPolicyInput unmarshals raw into the RestartPolicyInput input type, using the
+// unmarshaler bound to ctx's request. Call it from a resolver to decode an input
+// object that was not passed as a field argument.
+//
+// ctx must come from a gqlgen request; outside one there is no unmarshaler to use
+// and the returned error says so.
+func UnmarshalRestartPolicyInput(ctx context.Context, raw any) (muster.RestartPolicy, error) {
+	var out muster.RestartPolicy
+	err := graphql.UnmarshalNamedInputFromContext(ctx, "RestartPolicyInput", raw, &out)
+	return out, err
+}
+
+func (ec *executionContext) unmarshalInputRestartServiceInput(ctx context.Context, obj any) (RestartServiceInput, error) {
+	var it RestartServiceInput
+	if obj == nil {
+		return it, nil
+	}
+
+	asMap := map[string]any{}
+	for k, v := range obj.(map[string]any) {
+		asMap[k] = v
+	}
+
+	fieldsInOrder := [...]string{"id"}
+	for _, k := range fieldsInOrder {
+		v, ok := asMap[k]
+		if !ok {
+			continue
+		}
+		switch k {
+		case "id":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("id"))
+			data, err := ec.unmarshalNID2string(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.ID = data
+		}
+	}
+	return it, nil
+}
+
+// UnmarshalRestartServiceInput unmarshals raw into the RestartServiceInput input type, using the
+// unmarshaler bound to ctx's request. Call it from a resolver to decode an input
+// object that was not passed as a field argument.
+//
+// ctx must come from a gqlgen request; outside one there is no unmarshaler to use
+// and the returned error says so.
+func UnmarshalRestartServiceInput(ctx context.Context, raw any) (RestartServiceInput, error) {
+	var out RestartServiceInput
+	err := graphql.UnmarshalNamedInputFromContext(ctx, "RestartServiceInput", raw, &out)
 	return out, err
 }
 
@@ -23793,6 +31167,191 @@ func UnmarshalRotateAccessKeyInput(ctx context.Context, raw any) (RotateAccessKe
 	return out, err
 }
 
+func (ec *executionContext) unmarshalInputServiceFilter(ctx context.Context, obj any) (muster.ServiceFilter, error) {
+	var it muster.ServiceFilter
+	if obj == nil {
+		return it, nil
+	}
+
+	asMap := map[string]any{}
+	for k, v := range obj.(map[string]any) {
+		asMap[k] = v
+	}
+
+	fieldsInOrder := [...]string{"status", "health", "name", "instanceId", "nodeId"}
+	for _, k := range fieldsInOrder {
+		v, ok := asMap[k]
+		if !ok {
+			continue
+		}
+		switch k {
+		case "status":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("status"))
+			data, err := ec.unmarshalOServiceStatus2ᚕgithubᚗcomᚋmusterᚑcloudᚋmusterᚐServiceStatusᚄ(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Status = data
+		case "health":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("health"))
+			data, err := ec.unmarshalOServiceHealth2ᚕgithubᚗcomᚋmusterᚑcloudᚋmusterᚐServiceHealthᚄ(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Health = data
+		case "name":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("name"))
+			data, err := ec.unmarshalOString2ᚖstring(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Name = data
+		case "instanceId":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("instanceId"))
+			data, err := ec.unmarshalOID2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐInstanceID(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.InstanceID = data
+		case "nodeId":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("nodeId"))
+			data, err := ec.unmarshalOID2ᚖstring(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.NodeID = data
+		}
+	}
+	return it, nil
+}
+
+// UnmarshalServiceFilter unmarshals raw into the ServiceFilter input type, using the
+// unmarshaler bound to ctx's request. Call it from a resolver to decode an input
+// object that was not passed as a field argument.
+//
+// ctx must come from a gqlgen request; outside one there is no unmarshaler to use
+// and the returned error says so.
+func UnmarshalServiceFilter(ctx context.Context, raw any) (muster.ServiceFilter, error) {
+	var out muster.ServiceFilter
+	err := graphql.UnmarshalNamedInputFromContext(ctx, "ServiceFilter", raw, &out)
+	return out, err
+}
+
+func (ec *executionContext) unmarshalInputServiceReportInput(ctx context.Context, obj any) (muster.ServiceReportInput, error) {
+	var it muster.ServiceReportInput
+	if obj == nil {
+		return it, nil
+	}
+
+	asMap := map[string]any{}
+	for k, v := range obj.(map[string]any) {
+		asMap[k] = v
+	}
+
+	if _, present := asMap["reason"]; !present {
+		asMap["reason"] = ""
+	}
+	if _, present := asMap["healthReason"]; !present {
+		asMap["healthReason"] = ""
+	}
+	if _, present := asMap["restarts"]; !present {
+		asMap["restarts"] = 0
+	}
+
+	fieldsInOrder := [...]string{"id", "generation", "status", "reason", "health", "healthReason", "restarts", "pid", "exitCode", "checks"}
+	for _, k := range fieldsInOrder {
+		v, ok := asMap[k]
+		if !ok {
+			continue
+		}
+		switch k {
+		case "id":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("id"))
+			data, err := ec.unmarshalNID2githubᚗcomᚋmusterᚑcloudᚋmusterᚐServiceID(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.ID = data
+		case "generation":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("generation"))
+			data, err := ec.unmarshalNInt642int64(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Generation = data
+		case "status":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("status"))
+			data, err := ec.unmarshalNServiceStatus2githubᚗcomᚋmusterᚑcloudᚋmusterᚐServiceStatus(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Status = data
+		case "reason":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("reason"))
+			data, err := ec.unmarshalOString2string(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Reason = data
+		case "health":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("health"))
+			data, err := ec.unmarshalNServiceHealth2githubᚗcomᚋmusterᚑcloudᚋmusterᚐServiceHealth(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Health = data
+		case "healthReason":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("healthReason"))
+			data, err := ec.unmarshalOString2string(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.HealthReason = data
+		case "restarts":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("restarts"))
+			data, err := ec.unmarshalOInt2int(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Restarts = data
+		case "pid":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("pid"))
+			data, err := ec.unmarshalOInt2ᚖint(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.PID = data
+		case "exitCode":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("exitCode"))
+			data, err := ec.unmarshalOInt2ᚖint(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.ExitCode = data
+		case "checks":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("checks"))
+			data, err := ec.unmarshalOCheckResultInput2ᚕgithubᚗcomᚋmusterᚑcloudᚋmusterᚐCheckResultᚄ(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Checks = data
+		}
+	}
+	return it, nil
+}
+
+// UnmarshalServiceReportInput unmarshals raw into the ServiceReportInput input type, using the
+// unmarshaler bound to ctx's request. Call it from a resolver to decode an input
+// object that was not passed as a field argument.
+//
+// ctx must come from a gqlgen request; outside one there is no unmarshaler to use
+// and the returned error says so.
+func UnmarshalServiceReportInput(ctx context.Context, raw any) (muster.ServiceReportInput, error) {
+	var out muster.ServiceReportInput
+	err := graphql.UnmarshalNamedInputFromContext(ctx, "ServiceReportInput", raw, &out)
+	return out, err
+}
+
 func (ec *executionContext) unmarshalInputStartInstanceInput(ctx context.Context, obj any) (StartInstanceInput, error) {
 	var it StartInstanceInput
 	if obj == nil {
@@ -23835,6 +31394,48 @@ func UnmarshalStartInstanceInput(ctx context.Context, raw any) (StartInstanceInp
 	return out, err
 }
 
+func (ec *executionContext) unmarshalInputStartServiceInput(ctx context.Context, obj any) (StartServiceInput, error) {
+	var it StartServiceInput
+	if obj == nil {
+		return it, nil
+	}
+
+	asMap := map[string]any{}
+	for k, v := range obj.(map[string]any) {
+		asMap[k] = v
+	}
+
+	fieldsInOrder := [...]string{"id"}
+	for _, k := range fieldsInOrder {
+		v, ok := asMap[k]
+		if !ok {
+			continue
+		}
+		switch k {
+		case "id":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("id"))
+			data, err := ec.unmarshalNID2string(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.ID = data
+		}
+	}
+	return it, nil
+}
+
+// UnmarshalStartServiceInput unmarshals raw into the StartServiceInput input type, using the
+// unmarshaler bound to ctx's request. Call it from a resolver to decode an input
+// object that was not passed as a field argument.
+//
+// ctx must come from a gqlgen request; outside one there is no unmarshaler to use
+// and the returned error says so.
+func UnmarshalStartServiceInput(ctx context.Context, raw any) (StartServiceInput, error) {
+	var out StartServiceInput
+	err := graphql.UnmarshalNamedInputFromContext(ctx, "StartServiceInput", raw, &out)
+	return out, err
+}
+
 func (ec *executionContext) unmarshalInputStopInstanceInput(ctx context.Context, obj any) (StopInstanceInput, error) {
 	var it StopInstanceInput
 	if obj == nil {
@@ -23874,6 +31475,48 @@ func (ec *executionContext) unmarshalInputStopInstanceInput(ctx context.Context,
 func UnmarshalStopInstanceInput(ctx context.Context, raw any) (StopInstanceInput, error) {
 	var out StopInstanceInput
 	err := graphql.UnmarshalNamedInputFromContext(ctx, "StopInstanceInput", raw, &out)
+	return out, err
+}
+
+func (ec *executionContext) unmarshalInputStopServiceInput(ctx context.Context, obj any) (StopServiceInput, error) {
+	var it StopServiceInput
+	if obj == nil {
+		return it, nil
+	}
+
+	asMap := map[string]any{}
+	for k, v := range obj.(map[string]any) {
+		asMap[k] = v
+	}
+
+	fieldsInOrder := [...]string{"id"}
+	for _, k := range fieldsInOrder {
+		v, ok := asMap[k]
+		if !ok {
+			continue
+		}
+		switch k {
+		case "id":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("id"))
+			data, err := ec.unmarshalNID2string(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.ID = data
+		}
+	}
+	return it, nil
+}
+
+// UnmarshalStopServiceInput unmarshals raw into the StopServiceInput input type, using the
+// unmarshaler bound to ctx's request. Call it from a resolver to decode an input
+// object that was not passed as a field argument.
+//
+// ctx must come from a gqlgen request; outside one there is no unmarshaler to use
+// and the returned error says so.
+func UnmarshalStopServiceInput(ctx context.Context, raw any) (StopServiceInput, error) {
+	var out StopServiceInput
+	err := graphql.UnmarshalNamedInputFromContext(ctx, "StopServiceInput", raw, &out)
 	return out, err
 }
 
@@ -24338,6 +31981,16 @@ func (ec *executionContext) _AgentRequest(ctx context.Context, sel ast.Selection
 			if out.Values[i] == graphql.RequiredNull {
 				out.Invalids++
 			}
+		case "check":
+			out.Values[i] = ec._AgentRequest_check(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		case "exec":
+			out.Values[i] = ec._AgentRequest_exec(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
 		default:
 			panic("unknown field " + strconv.Quote(field.Name))
 		}
@@ -24469,8 +32122,8 @@ func (ec *executionContext) _Assignment(ctx context.Context, sel ast.SelectionSe
 			if out.Values[i] == graphql.Null {
 				out.Invalids++
 			}
-		case "diskLimitMb":
-			out.Values[i] = ec._Assignment_diskLimitMb(ctx, field, obj)
+		case "services":
+			out.Values[i] = ec._Assignment_services(ctx, field, obj)
 			if out.Values[i] == graphql.Null {
 				out.Invalids++
 			}
@@ -24978,6 +32631,215 @@ func (ec *executionContext) _ChangeEdge(ctx context.Context, sel ast.SelectionSe
 	return out
 }
 
+var checkImplementors = []string{"Check"}
+
+func (ec *executionContext) _Check(ctx context.Context, sel ast.SelectionSet, obj *muster.Check) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, checkImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("Check")
+		case "name":
+			out.Values[i] = ec._Check_name(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "kind":
+			out.Values[i] = ec._Check_kind(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "command":
+			out.Values[i] = ec._Check_command(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "port":
+			out.Values[i] = ec._Check_port(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "path":
+			out.Values[i] = ec._Check_path(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "tls":
+			out.Values[i] = ec._Check_tls(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "skipVerify":
+			out.Values[i] = ec._Check_skipVerify(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "status":
+			out.Values[i] = ec._Check_status(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "body":
+			out.Values[i] = ec._Check_body(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "interval":
+			out.Values[i] = ec._Check_interval(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "timeout":
+			out.Values[i] = ec._Check_timeout(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "tries":
+			out.Values[i] = ec._Check_tries(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "pause":
+			out.Values[i] = ec._Check_pause(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "initialDelay":
+			out.Values[i] = ec._Check_initialDelay(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "failAfter":
+			out.Values[i] = ec._Check_failAfter(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "passAfter":
+			out.Values[i] = ec._Check_passAfter(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
+var checkRequestImplementors = []string{"CheckRequest"}
+
+func (ec *executionContext) _CheckRequest(ctx context.Context, sel ast.SelectionSet, obj *muster.CheckRequest) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, checkRequestImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("CheckRequest")
+		case "service":
+			out.Values[i] = ec._CheckRequest_service(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "check":
+			out.Values[i] = ec._CheckRequest_check(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "status":
+			out.Values[i] = ec._CheckRequest_status(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "output":
+			out.Values[i] = ec._CheckRequest_output(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
+var checkResultImplementors = []string{"CheckResult"}
+
+func (ec *executionContext) _CheckResult(ctx context.Context, sel ast.SelectionSet, obj *muster.CheckResult) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, checkResultImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("CheckResult")
+		case "name":
+			out.Values[i] = ec._CheckResult_name(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "status":
+			out.Values[i] = ec._CheckResult_status(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "since":
+			out.Values[i] = ec._CheckResult_since(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		case "output":
+			out.Values[i] = ec._CheckResult_output(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "at":
+			out.Values[i] = ec._CheckResult_at(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
 var clusterHealthImplementors = []string{"ClusterHealth"}
 
 func (ec *executionContext) _ClusterHealth(ctx context.Context, sel ast.SelectionSet, obj *muster.ClusterHealth) graphql.Marshaler {
@@ -25251,6 +33113,44 @@ func (ec *executionContext) _CreateSignInPayload(ctx context.Context, sel ast.Se
 	return out
 }
 
+var deployServicePayloadImplementors = []string{"DeployServicePayload"}
+
+func (ec *executionContext) _DeployServicePayload(ctx context.Context, sel ast.SelectionSet, obj *DeployServicePayload) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, deployServicePayloadImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("DeployServicePayload")
+		case "service":
+			out.Values[i] = ec._DeployServicePayload_service(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		case "revision":
+			out.Values[i] = ec._DeployServicePayload_revision(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
 var drainImplementors = []string{"Drain"}
 
 func (ec *executionContext) _Drain(ctx context.Context, sel ast.SelectionSet, obj *muster.Drain) graphql.Marshaler {
@@ -25395,6 +33295,79 @@ func (ec *executionContext) _Evidence(ctx context.Context, sel ast.SelectionSet,
 	return out
 }
 
+var execRequestImplementors = []string{"ExecRequest"}
+
+func (ec *executionContext) _ExecRequest(ctx context.Context, sel ast.SelectionSet, obj *muster.ExecRequest) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, execRequestImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("ExecRequest")
+		case "session":
+			out.Values[i] = ec._ExecRequest_session(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "machine":
+			out.Values[i] = ec._ExecRequest_machine(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "command":
+			out.Values[i] = ec._ExecRequest_command(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "env":
+			out.Values[i] = ec._ExecRequest_env(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "user":
+			out.Values[i] = ec._ExecRequest_user(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "dir":
+			out.Values[i] = ec._ExecRequest_dir(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "terminal":
+			out.Values[i] = ec._ExecRequest_terminal(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "rows":
+			out.Values[i] = ec._ExecRequest_rows(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "columns":
+			out.Values[i] = ec._ExecRequest_columns(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
 var forgetNodePayloadImplementors = []string{"ForgetNodePayload"}
 
 func (ec *executionContext) _ForgetNodePayload(ctx context.Context, sel ast.SelectionSet, obj *ForgetNodePayload) graphql.Marshaler {
@@ -25516,6 +33489,11 @@ func (ec *executionContext) _HealthChange(ctx context.Context, sel ast.Selection
 			}
 		case "instance":
 			out.Values[i] = ec._HealthChange_instance(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		case "service":
+			out.Values[i] = ec._HealthChange_service(ctx, field, obj)
 			if out.Values[i] == graphql.RequiredNull {
 				out.Invalids++
 			}
@@ -25822,11 +33800,6 @@ func (ec *executionContext) _Instance(ctx context.Context, sel ast.SelectionSet,
 			}
 		case "volumes":
 			out.Values[i] = ec._Instance_volumes(ctx, field, obj)
-			if out.Values[i] == graphql.Null {
-				atomic.AddUint32(&out.Invalids, 1)
-			}
-		case "diskLimitMb":
-			out.Values[i] = ec._Instance_diskLimitMb(ctx, field, obj)
 			if out.Values[i] == graphql.Null {
 				atomic.AddUint32(&out.Invalids, 1)
 			}
@@ -26510,6 +34483,11 @@ func (ec *executionContext) _LogRequest(ctx context.Context, sel ast.SelectionSe
 			if out.Values[i] == graphql.Null {
 				out.Invalids++
 			}
+		case "process":
+			out.Values[i] = ec._LogRequest_process(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
 		case "offset":
 			out.Values[i] = ec._LogRequest_offset(ctx, field, obj)
 			if out.Values[i] == graphql.Null {
@@ -26688,6 +34666,55 @@ func (ec *executionContext) _Mutation(ctx context.Context, sel ast.SelectionSet)
 		case "removeVolume":
 			out.Values[i] = ec.OperationContext.RootResolverMiddleware(innerCtx, func(ctx context.Context) (res graphql.Marshaler) {
 				return ec._Mutation_removeVolume(ctx, field)
+			})
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		case "deployService":
+			out.Values[i] = ec.OperationContext.RootResolverMiddleware(innerCtx, func(ctx context.Context) (res graphql.Marshaler) {
+				return ec._Mutation_deployService(ctx, field)
+			})
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		case "registerService":
+			out.Values[i] = ec.OperationContext.RootResolverMiddleware(innerCtx, func(ctx context.Context) (res graphql.Marshaler) {
+				return ec._Mutation_registerService(ctx, field)
+			})
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		case "startService":
+			out.Values[i] = ec.OperationContext.RootResolverMiddleware(innerCtx, func(ctx context.Context) (res graphql.Marshaler) {
+				return ec._Mutation_startService(ctx, field)
+			})
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		case "stopService":
+			out.Values[i] = ec.OperationContext.RootResolverMiddleware(innerCtx, func(ctx context.Context) (res graphql.Marshaler) {
+				return ec._Mutation_stopService(ctx, field)
+			})
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		case "restartService":
+			out.Values[i] = ec.OperationContext.RootResolverMiddleware(innerCtx, func(ctx context.Context) (res graphql.Marshaler) {
+				return ec._Mutation_restartService(ctx, field)
+			})
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		case "removeService":
+			out.Values[i] = ec.OperationContext.RootResolverMiddleware(innerCtx, func(ctx context.Context) (res graphql.Marshaler) {
+				return ec._Mutation_removeService(ctx, field)
+			})
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		case "reportCheck":
+			out.Values[i] = ec.OperationContext.RootResolverMiddleware(innerCtx, func(ctx context.Context) (res graphql.Marshaler) {
+				return ec._Mutation_reportCheck(ctx, field)
 			})
 			if out.Values[i] == graphql.RequiredNull {
 				out.Invalids++
@@ -26905,11 +34932,6 @@ func (ec *executionContext) _Node(ctx context.Context, sel ast.SelectionSet, obj
 				})
 		case "hostPaths":
 			out.Values[i] = ec._Node_hostPaths(ctx, field, obj)
-			if out.Values[i] == graphql.Null {
-				atomic.AddUint32(&out.Invalids, 1)
-			}
-		case "diskLimits":
-			out.Values[i] = ec._Node_diskLimits(ctx, field, obj)
 			if out.Values[i] == graphql.Null {
 				atomic.AddUint32(&out.Invalids, 1)
 			}
@@ -27294,6 +35316,44 @@ func (ec *executionContext) _Peers(ctx context.Context, sel ast.SelectionSet, ob
 	return out
 }
 
+var publishedImplementors = []string{"Published"}
+
+func (ec *executionContext) _Published(ctx context.Context, sel ast.SelectionSet, obj *muster.Published) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, publishedImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("Published")
+		case "port":
+			out.Values[i] = ec._Published_port(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "protocol":
+			out.Values[i] = ec._Published_protocol(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
 var queryImplementors = []string{"Query"}
 
 func (ec *executionContext) _Query(ctx context.Context, sel ast.SelectionSet) graphql.Marshaler {
@@ -27360,6 +35420,18 @@ func (ec *executionContext) _Query(ctx context.Context, sel ast.SelectionSet) gr
 				true, false,
 				func(ctx context.Context) graphql.Marshaler {
 					return ec._Query_images(ctx, field)
+				})
+		case "service":
+			out.ResolveRootConcurrently(innerCtx, ec.OperationContext, i,
+				true, false,
+				func(ctx context.Context) graphql.Marshaler {
+					return ec._Query_service(ctx, field)
+				})
+		case "services":
+			out.ResolveRootConcurrently(innerCtx, ec.OperationContext, i,
+				true, false,
+				func(ctx context.Context) graphql.Marshaler {
+					return ec._Query_services(ctx, field)
 				})
 		case "volumes":
 			out.ResolveRootConcurrently(innerCtx, ec.OperationContext, i,
@@ -27475,6 +35547,112 @@ func (ec *executionContext) _RegisterNodePayload(ctx context.Context, sel ast.Se
 		case "revision":
 			out.Values[i] = ec._RegisterNodePayload_revision(ctx, field, obj)
 			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
+var registerServicePayloadImplementors = []string{"RegisterServicePayload"}
+
+func (ec *executionContext) _RegisterServicePayload(ctx context.Context, sel ast.SelectionSet, obj *RegisterServicePayload) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, registerServicePayloadImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("RegisterServicePayload")
+		case "service":
+			out.Values[i] = ec._RegisterServicePayload_service(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		case "revision":
+			out.Values[i] = ec._RegisterServicePayload_revision(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
+var registrationSpecImplementors = []string{"RegistrationSpec"}
+
+func (ec *executionContext) _RegistrationSpec(ctx context.Context, sel ast.SelectionSet, obj *muster.RegistrationSpec) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, registrationSpecImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("RegistrationSpec")
+		case "cluster":
+			out.Values[i] = ec._RegistrationSpec_cluster(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "protocol":
+			out.Values[i] = ec._RegistrationSpec_protocol(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "service":
+			out.Values[i] = ec._RegistrationSpec_service(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "address":
+			out.Values[i] = ec._RegistrationSpec_address(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "port":
+			out.Values[i] = ec._RegistrationSpec_port(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		case "priority":
+			out.Values[i] = ec._RegistrationSpec_priority(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "annotations":
+			out.Values[i] = ec._RegistrationSpec_annotations(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		case "ttl":
+			out.Values[i] = ec._RegistrationSpec_ttl(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
 				out.Invalids++
 			}
 		default:
@@ -27613,6 +35791,44 @@ func (ec *executionContext) _RemoveNodePayload(ctx context.Context, sel ast.Sele
 	return out
 }
 
+var removeServicePayloadImplementors = []string{"RemoveServicePayload"}
+
+func (ec *executionContext) _RemoveServicePayload(ctx context.Context, sel ast.SelectionSet, obj *RemoveServicePayload) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, removeServicePayloadImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("RemoveServicePayload")
+		case "service":
+			out.Values[i] = ec._RemoveServicePayload_service(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		case "revision":
+			out.Values[i] = ec._RemoveServicePayload_revision(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
 var removeVolumePayloadImplementors = []string{"RemoveVolumePayload"}
 
 func (ec *executionContext) _RemoveVolumePayload(ctx context.Context, sel ast.SelectionSet, obj *RemoveVolumePayload) graphql.Marshaler {
@@ -27689,6 +35905,39 @@ func (ec *executionContext) _RenewCertificatePayload(ctx context.Context, sel as
 	return out
 }
 
+var reportCheckPayloadImplementors = []string{"ReportCheckPayload"}
+
+func (ec *executionContext) _ReportCheckPayload(ctx context.Context, sel ast.SelectionSet, obj *ReportCheckPayload) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, reportCheckPayloadImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("ReportCheckPayload")
+		case "service":
+			out.Values[i] = ec._ReportCheckPayload_service(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
 var reportInstancesPayloadImplementors = []string{"ReportInstancesPayload"}
 
 func (ec *executionContext) _ReportInstancesPayload(ctx context.Context, sel ast.SelectionSet, obj *ReportInstancesPayload) graphql.Marshaler {
@@ -27745,6 +35994,97 @@ func (ec *executionContext) _RestartInstancePayload(ctx context.Context, sel ast
 			}
 		case "revision":
 			out.Values[i] = ec._RestartInstancePayload_revision(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
+var restartPolicyImplementors = []string{"RestartPolicy"}
+
+func (ec *executionContext) _RestartPolicy(ctx context.Context, sel ast.SelectionSet, obj *muster.RestartPolicy) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, restartPolicyImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("RestartPolicy")
+		case "when":
+			out.Values[i] = ec._RestartPolicy_when(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "backoff":
+			out.Values[i] = ec._RestartPolicy_backoff(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "longest":
+			out.Values[i] = ec._RestartPolicy_longest(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "attempts":
+			out.Values[i] = ec._RestartPolicy_attempts(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "window":
+			out.Values[i] = ec._RestartPolicy_window(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
+var restartServicePayloadImplementors = []string{"RestartServicePayload"}
+
+func (ec *executionContext) _RestartServicePayload(ctx context.Context, sel ast.SelectionSet, obj *RestartServicePayload) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, restartServicePayloadImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("RestartServicePayload")
+		case "service":
+			out.Values[i] = ec._RestartServicePayload_service(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		case "revision":
+			out.Values[i] = ec._RestartServicePayload_revision(ctx, field, obj)
 			if out.Values[i] == graphql.Null {
 				out.Invalids++
 			}
@@ -27967,6 +36307,507 @@ func (ec *executionContext) _ServerInfo(ctx context.Context, sel ast.SelectionSe
 	return out
 }
 
+var serviceImplementors = []string{"Service"}
+
+func (ec *executionContext) _Service(ctx context.Context, sel ast.SelectionSet, obj *muster.Service) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, serviceImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("Service")
+		case "id":
+			out.Values[i] = ec._Service_id(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "name":
+			out.Values[i] = ec._Service_name(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "instanceId":
+			out.Values[i] = ec._Service_instanceId(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "instance":
+			out.ResolveConcurrently(ec.OperationContext, &deferred, i,
+				true, false,
+				func(ctx context.Context) graphql.Marshaler {
+					return ec._Service_instance(ctx, field, obj)
+				})
+		case "node":
+			out.ResolveConcurrently(ec.OperationContext, &deferred, i,
+				true, false,
+				func(ctx context.Context) graphql.Marshaler {
+					return ec._Service_node(ctx, field, obj)
+				})
+		case "ownsInstance":
+			out.Values[i] = ec._Service_ownsInstance(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "announced":
+			out.Values[i] = ec._Service_announced(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "deployUrl":
+			out.Values[i] = ec._Service_deployUrl(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "sha256":
+			out.Values[i] = ec._Service_sha256(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "command":
+			out.Values[i] = ec._Service_command(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "envNames":
+			out.Values[i] = ec._Service_envNames(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "user":
+			out.Values[i] = ec._Service_user(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "dir":
+			out.Values[i] = ec._Service_dir(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "port":
+			out.Values[i] = ec._Service_port(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "publish":
+			out.Values[i] = ec._Service_publish(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "checks":
+			out.Values[i] = ec._Service_checks(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "checkResults":
+			out.ResolveConcurrently(ec.OperationContext, &deferred, i,
+				true, true,
+				func(ctx context.Context) graphql.Marshaler {
+					return ec._Service_checkResults(ctx, field, obj)
+				})
+		case "restart":
+			out.Values[i] = ec._Service_restart(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "registerWhenStable":
+			out.Values[i] = ec._Service_registerWhenStable(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "stableFor":
+			out.Values[i] = ec._Service_stableFor(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "status":
+			out.Values[i] = ec._Service_status(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "statusReason":
+			out.Values[i] = ec._Service_statusReason(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "health":
+			out.ResolveConcurrently(ec.OperationContext, &deferred, i,
+				true, true,
+				func(ctx context.Context) graphql.Marshaler {
+					return ec._Service_health(ctx, field, obj)
+				})
+		case "reportedHealth":
+			out.Values[i] = ec._Service_reportedHealth(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "healthReason":
+			out.Values[i] = ec._Service_healthReason(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "unhealthyBecause":
+			out.ResolveConcurrently(ec.OperationContext, &deferred, i,
+				true, false,
+				func(ctx context.Context) graphql.Marshaler {
+					return ec._Service_unhealthyBecause(ctx, field, obj)
+				})
+		case "desired":
+			out.Values[i] = ec._Service_desired(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "generation":
+			out.Values[i] = ec._Service_generation(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "restarts":
+			out.Values[i] = ec._Service_restarts(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "pid":
+			out.Values[i] = ec._Service_pid(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "exitCode":
+			out.Values[i] = ec._Service_exitCode(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "createdAt":
+			out.Values[i] = ec._Service_createdAt(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "startedAt":
+			out.Values[i] = ec._Service_startedAt(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "endedAt":
+			out.Values[i] = ec._Service_endedAt(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "removedAt":
+			out.Values[i] = ec._Service_removedAt(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "revision":
+			out.Values[i] = ec._Service_revision(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "changes":
+			out.ResolveConcurrently(ec.OperationContext, &deferred, i,
+				true, true,
+				func(ctx context.Context) graphql.Marshaler {
+					return ec._Service_changes(ctx, field, obj)
+				})
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
+var serviceAssignmentImplementors = []string{"ServiceAssignment"}
+
+func (ec *executionContext) _ServiceAssignment(ctx context.Context, sel ast.SelectionSet, obj *muster.ServiceAssignment) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, serviceAssignmentImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("ServiceAssignment")
+		case "id":
+			out.Values[i] = ec._ServiceAssignment_id(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "generation":
+			out.Values[i] = ec._ServiceAssignment_generation(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "name":
+			out.Values[i] = ec._ServiceAssignment_name(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "desired":
+			out.Values[i] = ec._ServiceAssignment_desired(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "ended":
+			out.Values[i] = ec._ServiceAssignment_ended(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "announced":
+			out.Values[i] = ec._ServiceAssignment_announced(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "deployUrl":
+			out.Values[i] = ec._ServiceAssignment_deployUrl(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "sha256":
+			out.Values[i] = ec._ServiceAssignment_sha256(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "command":
+			out.Values[i] = ec._ServiceAssignment_command(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "env":
+			out.Values[i] = ec._ServiceAssignment_env(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "user":
+			out.Values[i] = ec._ServiceAssignment_user(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "dir":
+			out.Values[i] = ec._ServiceAssignment_dir(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "port":
+			out.Values[i] = ec._ServiceAssignment_port(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "publish":
+			out.Values[i] = ec._ServiceAssignment_publish(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		case "checks":
+			out.Values[i] = ec._ServiceAssignment_checks(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "restart":
+			out.Values[i] = ec._ServiceAssignment_restart(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
+var serviceChangeImplementors = []string{"ServiceChange"}
+
+func (ec *executionContext) _ServiceChange(ctx context.Context, sel ast.SelectionSet, obj *muster.Event) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, serviceChangeImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("ServiceChange")
+		case "type":
+			out.Values[i] = ec._ServiceChange_type(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "cursor":
+			out.Values[i] = ec._ServiceChange_cursor(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		case "revision":
+			out.Values[i] = ec._ServiceChange_revision(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "at":
+			out.Values[i] = ec._ServiceChange_at(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "kind":
+			out.Values[i] = ec._ServiceChange_kind(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		case "reason":
+			out.Values[i] = ec._ServiceChange_reason(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "actor":
+			out.Values[i] = ec._ServiceChange_actor(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "actorKey":
+			out.Values[i] = ec._ServiceChange_actorKey(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "actorAddr":
+			out.Values[i] = ec._ServiceChange_actorAddr(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "previousStatus":
+			out.Values[i] = ec._ServiceChange_previousStatus(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "status":
+			out.Values[i] = ec._ServiceChange_status(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "left":
+			out.Values[i] = ec._ServiceChange_left(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "service":
+			out.Values[i] = ec._ServiceChange_service(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
+var serviceConnectionImplementors = []string{"ServiceConnection"}
+
+func (ec *executionContext) _ServiceConnection(ctx context.Context, sel ast.SelectionSet, obj *muster.ServiceConnection) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, serviceConnectionImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("ServiceConnection")
+		case "edges":
+			out.Values[i] = ec._ServiceConnection_edges(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "pageInfo":
+			out.Values[i] = ec._ServiceConnection_pageInfo(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "totalCount":
+			out.Values[i] = ec._ServiceConnection_totalCount(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
+var serviceEdgeImplementors = []string{"ServiceEdge"}
+
+func (ec *executionContext) _ServiceEdge(ctx context.Context, sel ast.SelectionSet, obj *muster.ServiceEdge) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, serviceEdgeImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("ServiceEdge")
+		case "cursor":
+			out.Values[i] = ec._ServiceEdge_cursor(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "node":
+			out.Values[i] = ec._ServiceEdge_node(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
 var startInstancePayloadImplementors = []string{"StartInstancePayload"}
 
 func (ec *executionContext) _StartInstancePayload(ctx context.Context, sel ast.SelectionSet, obj *StartInstancePayload) graphql.Marshaler {
@@ -27985,6 +36826,44 @@ func (ec *executionContext) _StartInstancePayload(ctx context.Context, sel ast.S
 			}
 		case "revision":
 			out.Values[i] = ec._StartInstancePayload_revision(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
+var startServicePayloadImplementors = []string{"StartServicePayload"}
+
+func (ec *executionContext) _StartServicePayload(ctx context.Context, sel ast.SelectionSet, obj *StartServicePayload) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, startServicePayloadImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("StartServicePayload")
+		case "service":
+			out.Values[i] = ec._StartServicePayload_service(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		case "revision":
+			out.Values[i] = ec._StartServicePayload_revision(ctx, field, obj)
 			if out.Values[i] == graphql.Null {
 				out.Invalids++
 			}
@@ -28081,6 +36960,44 @@ func (ec *executionContext) _StopInstancePayload(ctx context.Context, sel ast.Se
 	return out
 }
 
+var stopServicePayloadImplementors = []string{"StopServicePayload"}
+
+func (ec *executionContext) _StopServicePayload(ctx context.Context, sel ast.SelectionSet, obj *StopServicePayload) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, stopServicePayloadImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("StopServicePayload")
+		case "service":
+			out.Values[i] = ec._StopServicePayload_service(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		case "revision":
+			out.Values[i] = ec._StopServicePayload_revision(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
 var subscriptionImplementors = []string{"Subscription"}
 
 func (ec *executionContext) _Subscription(ctx context.Context, sel ast.SelectionSet) func(ctx context.Context) graphql.Marshaler {
@@ -28100,6 +37017,8 @@ func (ec *executionContext) _Subscription(ctx context.Context, sel ast.Selection
 		return ec._Subscription_nodeChanges(ctx, fields[0])
 	case "instanceChanges":
 		return ec._Subscription_instanceChanges(ctx, fields[0])
+	case "serviceChanges":
+		return ec._Subscription_serviceChanges(ctx, fields[0])
 	case "instanceLogs":
 		return ec._Subscription_instanceLogs(ctx, fields[0])
 	case "agentRequests":
@@ -29038,6 +37957,90 @@ func (ec *executionContext) marshalNChangeKind2githubᚗcomᚋmusterᚑcloudᚋm
 	return res
 }
 
+func (ec *executionContext) marshalNCheck2githubᚗcomᚋmusterᚑcloudᚋmusterᚐCheck(ctx context.Context, sel ast.SelectionSet, v muster.Check) graphql.Marshaler {
+	return ec._Check(ctx, sel, &v)
+}
+
+func (ec *executionContext) marshalNCheck2ᚕgithubᚗcomᚋmusterᚑcloudᚋmusterᚐCheckᚄ(ctx context.Context, sel ast.SelectionSet, v []muster.Check) graphql.Marshaler {
+	ret := graphql.MarshalSliceConcurrently(ctx, len(v), 0, false, func(ctx context.Context, i int) graphql.Marshaler {
+		fc := graphql.GetFieldContext(ctx)
+		fc.Result = &v[i]
+		return ec.marshalNCheck2githubᚗcomᚋmusterᚑcloudᚋmusterᚐCheck(ctx, sel, v[i])
+	})
+
+	for _, e := range ret {
+		if e == graphql.Null {
+			return graphql.Null
+		}
+	}
+
+	return ret
+}
+
+func (ec *executionContext) unmarshalNCheckInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚐCheck(ctx context.Context, v any) (muster.Check, error) {
+	res, err := ec.unmarshalInputCheckInput(ctx, v)
+	return res, graphql.ErrorOnPath(ctx, err)
+}
+
+func (ec *executionContext) unmarshalNCheckKind2githubᚗcomᚋmusterᚑcloudᚋmusterᚐCheckKind(ctx context.Context, v any) (muster.CheckKind, error) {
+	tmp, err := graphql.UnmarshalString(v)
+	res := muster.CheckKind(tmp)
+	return res, graphql.ErrorOnPath(ctx, err)
+}
+
+func (ec *executionContext) marshalNCheckKind2githubᚗcomᚋmusterᚑcloudᚋmusterᚐCheckKind(ctx context.Context, sel ast.SelectionSet, v muster.CheckKind) graphql.Marshaler {
+	_ = sel
+	res := graphql.MarshalString(string(v))
+	if res == graphql.Null {
+		graphql.AddInvalidNullFromMarshaler(ctx, "CheckKind!")
+	}
+	return res
+}
+
+func (ec *executionContext) marshalNCheckResult2ᚕᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐCheckResultᚄ(ctx context.Context, sel ast.SelectionSet, v []*muster.CheckResult) graphql.Marshaler {
+	ret := graphql.MarshalSliceConcurrently(ctx, len(v), 0, false, func(ctx context.Context, i int) graphql.Marshaler {
+		fc := graphql.GetFieldContext(ctx)
+		fc.Result = &v[i]
+		return ec.marshalNCheckResult2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐCheckResult(ctx, sel, v[i])
+	})
+
+	for _, e := range ret {
+		if e == graphql.Null {
+			return graphql.Null
+		}
+	}
+
+	return ret
+}
+
+func (ec *executionContext) marshalNCheckResult2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐCheckResult(ctx context.Context, sel ast.SelectionSet, v *muster.CheckResult) graphql.Marshaler {
+	if v == nil {
+		graphql.AddInvalidNullError(ctx, "CheckResult!")
+		return graphql.Null
+	}
+	return ec._CheckResult(ctx, sel, v)
+}
+
+func (ec *executionContext) unmarshalNCheckResultInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚐCheckResult(ctx context.Context, v any) (muster.CheckResult, error) {
+	res, err := ec.unmarshalInputCheckResultInput(ctx, v)
+	return res, graphql.ErrorOnPath(ctx, err)
+}
+
+func (ec *executionContext) unmarshalNCheckStatus2githubᚗcomᚋmusterᚑcloudᚋmusterᚐCheckStatus(ctx context.Context, v any) (muster.CheckStatus, error) {
+	tmp, err := graphql.UnmarshalString(v)
+	res := muster.CheckStatus(tmp)
+	return res, graphql.ErrorOnPath(ctx, err)
+}
+
+func (ec *executionContext) marshalNCheckStatus2githubᚗcomᚋmusterᚑcloudᚋmusterᚐCheckStatus(ctx context.Context, sel ast.SelectionSet, v muster.CheckStatus) graphql.Marshaler {
+	_ = sel
+	res := graphql.MarshalString(string(v))
+	if res == graphql.Null {
+		graphql.AddInvalidNullFromMarshaler(ctx, "CheckStatus!")
+	}
+	return res
+}
+
 func (ec *executionContext) marshalNCondition2ᚕᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐConditionᚄ(ctx context.Context, sel ast.SelectionSet, v []*muster.Condition) graphql.Marshaler {
 	ret := graphql.MarshalSliceConcurrently(ctx, len(v), 0, false, func(ctx context.Context, i int) graphql.Marshaler {
 		fc := graphql.GetFieldContext(ctx)
@@ -29124,6 +38127,11 @@ func (ec *executionContext) marshalNCursor2githubᚗcomᚋmusterᚑcloudᚋmuste
 		graphql.AddInvalidNullFromMarshaler(ctx, "Cursor!")
 	}
 	return res
+}
+
+func (ec *executionContext) unmarshalNDeployServiceInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚐDeployServiceInput(ctx context.Context, v any) (muster.DeployServiceInput, error) {
+	res, err := ec.unmarshalInputDeployServiceInput(ctx, v)
+	return res, graphql.ErrorOnPath(ctx, err)
 }
 
 func (ec *executionContext) unmarshalNDesiredStatus2githubᚗcomᚋmusterᚑcloudᚋmusterᚐDesiredStatus(ctx context.Context, v any) (muster.DesiredStatus, error) {
@@ -29266,6 +38274,21 @@ func (ec *executionContext) unmarshalNID2githubᚗcomᚋmusterᚑcloudᚋmuster�
 }
 
 func (ec *executionContext) marshalNID2githubᚗcomᚋmusterᚑcloudᚋmusterᚐNodeUID(ctx context.Context, sel ast.SelectionSet, v muster.NodeUID) graphql.Marshaler {
+	_ = sel
+	res := graphql.MarshalString(string(v))
+	if res == graphql.Null {
+		graphql.AddInvalidNullFromMarshaler(ctx, "ID!")
+	}
+	return res
+}
+
+func (ec *executionContext) unmarshalNID2githubᚗcomᚋmusterᚑcloudᚋmusterᚐServiceID(ctx context.Context, v any) (muster.ServiceID, error) {
+	tmp, err := graphql.UnmarshalString(v)
+	res := muster.ServiceID(tmp)
+	return res, graphql.ErrorOnPath(ctx, err)
+}
+
+func (ec *executionContext) marshalNID2githubᚗcomᚋmusterᚑcloudᚋmusterᚐServiceID(ctx context.Context, sel ast.SelectionSet, v muster.ServiceID) graphql.Marshaler {
 	_ = sel
 	res := graphql.MarshalString(string(v))
 	if res == graphql.Null {
@@ -29654,8 +38677,53 @@ func (ec *executionContext) marshalNPeer2ᚖgithubᚗcomᚋmusterᚑcloudᚋmust
 	return ec._Peer(ctx, sel, v)
 }
 
+func (ec *executionContext) unmarshalNPortProtocol2githubᚗcomᚋmusterᚑcloudᚋmusterᚐPortProtocol(ctx context.Context, v any) (muster.PortProtocol, error) {
+	tmp, err := graphql.UnmarshalString(v)
+	res := muster.PortProtocol(tmp)
+	return res, graphql.ErrorOnPath(ctx, err)
+}
+
+func (ec *executionContext) marshalNPortProtocol2githubᚗcomᚋmusterᚑcloudᚋmusterᚐPortProtocol(ctx context.Context, sel ast.SelectionSet, v muster.PortProtocol) graphql.Marshaler {
+	_ = sel
+	res := graphql.MarshalString(string(v))
+	if res == graphql.Null {
+		graphql.AddInvalidNullFromMarshaler(ctx, "PortProtocol!")
+	}
+	return res
+}
+
 func (ec *executionContext) unmarshalNRegisterNodeInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚐRegisterNodeInput(ctx context.Context, v any) (muster.RegisterNodeInput, error) {
 	res, err := ec.unmarshalInputRegisterNodeInput(ctx, v)
+	return res, graphql.ErrorOnPath(ctx, err)
+}
+
+func (ec *executionContext) unmarshalNRegisterServiceInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚐRegisterServiceInput(ctx context.Context, v any) (muster.RegisterServiceInput, error) {
+	res, err := ec.unmarshalInputRegisterServiceInput(ctx, v)
+	return res, graphql.ErrorOnPath(ctx, err)
+}
+
+func (ec *executionContext) marshalNRegistrationSpec2githubᚗcomᚋmusterᚑcloudᚋmusterᚐRegistrationSpec(ctx context.Context, sel ast.SelectionSet, v muster.RegistrationSpec) graphql.Marshaler {
+	return ec._RegistrationSpec(ctx, sel, &v)
+}
+
+func (ec *executionContext) marshalNRegistrationSpec2ᚕgithubᚗcomᚋmusterᚑcloudᚋmusterᚐRegistrationSpecᚄ(ctx context.Context, sel ast.SelectionSet, v []muster.RegistrationSpec) graphql.Marshaler {
+	ret := graphql.MarshalSliceConcurrently(ctx, len(v), 0, false, func(ctx context.Context, i int) graphql.Marshaler {
+		fc := graphql.GetFieldContext(ctx)
+		fc.Result = &v[i]
+		return ec.marshalNRegistrationSpec2githubᚗcomᚋmusterᚑcloudᚋmusterᚐRegistrationSpec(ctx, sel, v[i])
+	})
+
+	for _, e := range ret {
+		if e == graphql.Null {
+			return graphql.Null
+		}
+	}
+
+	return ret
+}
+
+func (ec *executionContext) unmarshalNRegistrationSpecInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚐRegistrationSpec(ctx context.Context, v any) (muster.RegistrationSpec, error) {
+	res, err := ec.unmarshalInputRegistrationSpecInput(ctx, v)
 	return res, graphql.ErrorOnPath(ctx, err)
 }
 
@@ -29674,6 +38742,11 @@ func (ec *executionContext) unmarshalNRemoveNodeInput2githubᚗcomᚋmusterᚑcl
 	return res, graphql.ErrorOnPath(ctx, err)
 }
 
+func (ec *executionContext) unmarshalNRemoveServiceInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐRemoveServiceInput(ctx context.Context, v any) (RemoveServiceInput, error) {
+	res, err := ec.unmarshalInputRemoveServiceInput(ctx, v)
+	return res, graphql.ErrorOnPath(ctx, err)
+}
+
 func (ec *executionContext) unmarshalNRemoveVolumeInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚐRemoveVolumeInput(ctx context.Context, v any) (muster.RemoveVolumeInput, error) {
 	res, err := ec.unmarshalInputRemoveVolumeInput(ctx, v)
 	return res, graphql.ErrorOnPath(ctx, err)
@@ -29681,6 +38754,11 @@ func (ec *executionContext) unmarshalNRemoveVolumeInput2githubᚗcomᚋmusterᚑ
 
 func (ec *executionContext) unmarshalNRenewCertificateInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐRenewCertificateInput(ctx context.Context, v any) (RenewCertificateInput, error) {
 	res, err := ec.unmarshalInputRenewCertificateInput(ctx, v)
+	return res, graphql.ErrorOnPath(ctx, err)
+}
+
+func (ec *executionContext) unmarshalNReportCheckInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚐReportCheckInput(ctx context.Context, v any) (muster.ReportCheckInput, error) {
+	res, err := ec.unmarshalInputReportCheckInput(ctx, v)
 	return res, graphql.ErrorOnPath(ctx, err)
 }
 
@@ -29692,6 +38770,30 @@ func (ec *executionContext) unmarshalNReportInstancesInput2githubᚗcomᚋmuster
 func (ec *executionContext) unmarshalNRestartInstanceInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐRestartInstanceInput(ctx context.Context, v any) (RestartInstanceInput, error) {
 	res, err := ec.unmarshalInputRestartInstanceInput(ctx, v)
 	return res, graphql.ErrorOnPath(ctx, err)
+}
+
+func (ec *executionContext) marshalNRestartPolicy2githubᚗcomᚋmusterᚑcloudᚋmusterᚐRestartPolicy(ctx context.Context, sel ast.SelectionSet, v muster.RestartPolicy) graphql.Marshaler {
+	return ec._RestartPolicy(ctx, sel, &v)
+}
+
+func (ec *executionContext) unmarshalNRestartServiceInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐRestartServiceInput(ctx context.Context, v any) (RestartServiceInput, error) {
+	res, err := ec.unmarshalInputRestartServiceInput(ctx, v)
+	return res, graphql.ErrorOnPath(ctx, err)
+}
+
+func (ec *executionContext) unmarshalNRestartWhen2githubᚗcomᚋmusterᚑcloudᚋmusterᚐRestartWhen(ctx context.Context, v any) (muster.RestartWhen, error) {
+	tmp, err := graphql.UnmarshalString(v)
+	res := muster.RestartWhen(tmp)
+	return res, graphql.ErrorOnPath(ctx, err)
+}
+
+func (ec *executionContext) marshalNRestartWhen2githubᚗcomᚋmusterᚑcloudᚋmusterᚐRestartWhen(ctx context.Context, sel ast.SelectionSet, v muster.RestartWhen) graphql.Marshaler {
+	_ = sel
+	res := graphql.MarshalString(string(v))
+	if res == graphql.Null {
+		graphql.AddInvalidNullFromMarshaler(ctx, "RestartWhen!")
+	}
+	return res
 }
 
 func (ec *executionContext) unmarshalNRevokeAccessKeyInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐRevokeAccessKeyInput(ctx context.Context, v any) (RevokeAccessKeyInput, error) {
@@ -29724,8 +38826,104 @@ func (ec *executionContext) unmarshalNRotateAccessKeyInput2githubᚗcomᚋmuster
 	return res, graphql.ErrorOnPath(ctx, err)
 }
 
+func (ec *executionContext) marshalNService2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐService(ctx context.Context, sel ast.SelectionSet, v *muster.Service) graphql.Marshaler {
+	if v == nil {
+		graphql.AddInvalidNullError(ctx, "Service!")
+		return graphql.Null
+	}
+	return ec._Service(ctx, sel, v)
+}
+
+func (ec *executionContext) marshalNServiceAssignment2ᚕᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐServiceAssignmentᚄ(ctx context.Context, sel ast.SelectionSet, v []*muster.ServiceAssignment) graphql.Marshaler {
+	ret := graphql.MarshalSliceConcurrently(ctx, len(v), 0, false, func(ctx context.Context, i int) graphql.Marshaler {
+		fc := graphql.GetFieldContext(ctx)
+		fc.Result = &v[i]
+		return ec.marshalNServiceAssignment2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐServiceAssignment(ctx, sel, v[i])
+	})
+
+	for _, e := range ret {
+		if e == graphql.Null {
+			return graphql.Null
+		}
+	}
+
+	return ret
+}
+
+func (ec *executionContext) marshalNServiceAssignment2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐServiceAssignment(ctx context.Context, sel ast.SelectionSet, v *muster.ServiceAssignment) graphql.Marshaler {
+	if v == nil {
+		graphql.AddInvalidNullError(ctx, "ServiceAssignment!")
+		return graphql.Null
+	}
+	return ec._ServiceAssignment(ctx, sel, v)
+}
+
+func (ec *executionContext) marshalNServiceEdge2ᚕᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐServiceEdgeᚄ(ctx context.Context, sel ast.SelectionSet, v []*muster.ServiceEdge) graphql.Marshaler {
+	ret := graphql.MarshalSliceConcurrently(ctx, len(v), 0, false, func(ctx context.Context, i int) graphql.Marshaler {
+		fc := graphql.GetFieldContext(ctx)
+		fc.Result = &v[i]
+		return ec.marshalNServiceEdge2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐServiceEdge(ctx, sel, v[i])
+	})
+
+	for _, e := range ret {
+		if e == graphql.Null {
+			return graphql.Null
+		}
+	}
+
+	return ret
+}
+
+func (ec *executionContext) marshalNServiceEdge2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐServiceEdge(ctx context.Context, sel ast.SelectionSet, v *muster.ServiceEdge) graphql.Marshaler {
+	if v == nil {
+		graphql.AddInvalidNullError(ctx, "ServiceEdge!")
+		return graphql.Null
+	}
+	return ec._ServiceEdge(ctx, sel, v)
+}
+
+func (ec *executionContext) unmarshalNServiceHealth2githubᚗcomᚋmusterᚑcloudᚋmusterᚐServiceHealth(ctx context.Context, v any) (muster.ServiceHealth, error) {
+	tmp, err := graphql.UnmarshalString(v)
+	res := muster.ServiceHealth(tmp)
+	return res, graphql.ErrorOnPath(ctx, err)
+}
+
+func (ec *executionContext) marshalNServiceHealth2githubᚗcomᚋmusterᚑcloudᚋmusterᚐServiceHealth(ctx context.Context, sel ast.SelectionSet, v muster.ServiceHealth) graphql.Marshaler {
+	_ = sel
+	res := graphql.MarshalString(string(v))
+	if res == graphql.Null {
+		graphql.AddInvalidNullFromMarshaler(ctx, "ServiceHealth!")
+	}
+	return res
+}
+
+func (ec *executionContext) unmarshalNServiceReportInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚐServiceReportInput(ctx context.Context, v any) (muster.ServiceReportInput, error) {
+	res, err := ec.unmarshalInputServiceReportInput(ctx, v)
+	return res, graphql.ErrorOnPath(ctx, err)
+}
+
+func (ec *executionContext) unmarshalNServiceStatus2githubᚗcomᚋmusterᚑcloudᚋmusterᚐServiceStatus(ctx context.Context, v any) (muster.ServiceStatus, error) {
+	tmp, err := graphql.UnmarshalString(v)
+	res := muster.ServiceStatus(tmp)
+	return res, graphql.ErrorOnPath(ctx, err)
+}
+
+func (ec *executionContext) marshalNServiceStatus2githubᚗcomᚋmusterᚑcloudᚋmusterᚐServiceStatus(ctx context.Context, sel ast.SelectionSet, v muster.ServiceStatus) graphql.Marshaler {
+	_ = sel
+	res := graphql.MarshalString(string(v))
+	if res == graphql.Null {
+		graphql.AddInvalidNullFromMarshaler(ctx, "ServiceStatus!")
+	}
+	return res
+}
+
 func (ec *executionContext) unmarshalNStartInstanceInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐStartInstanceInput(ctx context.Context, v any) (StartInstanceInput, error) {
 	res, err := ec.unmarshalInputStartInstanceInput(ctx, v)
+	return res, graphql.ErrorOnPath(ctx, err)
+}
+
+func (ec *executionContext) unmarshalNStartServiceInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐStartServiceInput(ctx context.Context, v any) (StartServiceInput, error) {
+	res, err := ec.unmarshalInputStartServiceInput(ctx, v)
 	return res, graphql.ErrorOnPath(ctx, err)
 }
 
@@ -29755,6 +38953,11 @@ func (ec *executionContext) marshalNStatusCount2ᚖgithubᚗcomᚋmusterᚑcloud
 
 func (ec *executionContext) unmarshalNStopInstanceInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐStopInstanceInput(ctx context.Context, v any) (StopInstanceInput, error) {
 	res, err := ec.unmarshalInputStopInstanceInput(ctx, v)
+	return res, graphql.ErrorOnPath(ctx, err)
+}
+
+func (ec *executionContext) unmarshalNStopServiceInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐStopServiceInput(ctx context.Context, v any) (StopServiceInput, error) {
+	res, err := ec.unmarshalInputStopServiceInput(ctx, v)
 	return res, graphql.ErrorOnPath(ctx, err)
 }
 
@@ -30228,6 +39431,47 @@ func (ec *executionContext) marshalOChangeKind2ᚕgithubᚗcomᚋmusterᚑcloud�
 	return ret
 }
 
+func (ec *executionContext) unmarshalOCheckInput2ᚕgithubᚗcomᚋmusterᚑcloudᚋmusterᚐCheckᚄ(ctx context.Context, v any) ([]muster.Check, error) {
+	if v == nil {
+		return nil, nil
+	}
+	vSlice := graphql.CoerceList(v)
+	var err error
+	res := make([]muster.Check, len(vSlice))
+	for i := range vSlice {
+		ctx := graphql.WithPathContext(ctx, graphql.NewPathWithIndex(i))
+		res[i], err = ec.unmarshalNCheckInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚐCheck(ctx, vSlice[i])
+		if err != nil {
+			return nil, err
+		}
+	}
+	return res, nil
+}
+
+func (ec *executionContext) marshalOCheckRequest2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐCheckRequest(ctx context.Context, sel ast.SelectionSet, v *muster.CheckRequest) graphql.Marshaler {
+	if v == nil {
+		return graphql.Null
+	}
+	return ec._CheckRequest(ctx, sel, v)
+}
+
+func (ec *executionContext) unmarshalOCheckResultInput2ᚕgithubᚗcomᚋmusterᚑcloudᚋmusterᚐCheckResultᚄ(ctx context.Context, v any) ([]muster.CheckResult, error) {
+	if v == nil {
+		return nil, nil
+	}
+	vSlice := graphql.CoerceList(v)
+	var err error
+	res := make([]muster.CheckResult, len(vSlice))
+	for i := range vSlice {
+		ctx := graphql.WithPathContext(ctx, graphql.NewPathWithIndex(i))
+		res[i], err = ec.unmarshalNCheckResultInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚐCheckResult(ctx, vSlice[i])
+		if err != nil {
+			return nil, err
+		}
+	}
+	return res, nil
+}
+
 func (ec *executionContext) marshalOClusterHealth2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐClusterHealth(ctx context.Context, sel ast.SelectionSet, v *muster.ClusterHealth) graphql.Marshaler {
 	if v == nil {
 		return graphql.Null
@@ -30288,6 +39532,13 @@ func (ec *executionContext) marshalOCursor2ᚖgithubᚗcomᚋmusterᚑcloudᚋmu
 	return res
 }
 
+func (ec *executionContext) marshalODeployServicePayload2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐDeployServicePayload(ctx context.Context, sel ast.SelectionSet, v *DeployServicePayload) graphql.Marshaler {
+	if v == nil {
+		return graphql.Null
+	}
+	return ec._DeployServicePayload(ctx, sel, v)
+}
+
 func (ec *executionContext) marshalODrain2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐDrain(ctx context.Context, sel ast.SelectionSet, v *muster.Drain) graphql.Marshaler {
 	if v == nil {
 		return graphql.Null
@@ -30300,6 +39551,18 @@ func (ec *executionContext) marshalODrainNodePayload2ᚖgithubᚗcomᚋmusterᚑ
 		return graphql.Null
 	}
 	return ec._DrainNodePayload(ctx, sel, v)
+}
+
+func (ec *executionContext) unmarshalODuration2timeᚐDuration(ctx context.Context, v any) (time.Duration, error) {
+	res, err := scalar.UnmarshalDuration(v)
+	return res, graphql.ErrorOnPath(ctx, err)
+}
+
+func (ec *executionContext) marshalODuration2timeᚐDuration(ctx context.Context, sel ast.SelectionSet, v time.Duration) graphql.Marshaler {
+	_ = sel
+	_ = ctx
+	res := scalar.MarshalDuration(v)
+	return res
 }
 
 func (ec *executionContext) unmarshalODuration2ᚖtimeᚐDuration(ctx context.Context, v any) (*time.Duration, error) {
@@ -30344,6 +39607,13 @@ func (ec *executionContext) marshalOEvidence2ᚖgithubᚗcomᚋmusterᚑcloudᚋ
 		return graphql.Null
 	}
 	return ec._Evidence(ctx, sel, v)
+}
+
+func (ec *executionContext) marshalOExecRequest2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐExecRequest(ctx context.Context, sel ast.SelectionSet, v *muster.ExecRequest) graphql.Marshaler {
+	if v == nil {
+		return graphql.Null
+	}
+	return ec._ExecRequest(ctx, sel, v)
 }
 
 func (ec *executionContext) marshalOForgetNodePayload2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐForgetNodePayload(ctx context.Context, sel ast.SelectionSet, v *ForgetNodePayload) graphql.Marshaler {
@@ -30416,6 +39686,25 @@ func (ec *executionContext) unmarshalOID2ᚖgithubᚗcomᚋmusterᚑcloudᚋmust
 }
 
 func (ec *executionContext) marshalOID2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐNodeUID(ctx context.Context, sel ast.SelectionSet, v *muster.NodeUID) graphql.Marshaler {
+	if v == nil {
+		return graphql.Null
+	}
+	_ = sel
+	_ = ctx
+	res := graphql.MarshalString(string(*v))
+	return res
+}
+
+func (ec *executionContext) unmarshalOID2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐServiceID(ctx context.Context, v any) (*muster.ServiceID, error) {
+	if v == nil {
+		return nil, nil
+	}
+	tmp, err := graphql.UnmarshalString(v)
+	res := muster.ServiceID(tmp)
+	return &res, graphql.ErrorOnPath(ctx, err)
+}
+
+func (ec *executionContext) marshalOID2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐServiceID(ctx context.Context, sel ast.SelectionSet, v *muster.ServiceID) graphql.Marshaler {
 	if v == nil {
 		return graphql.Null
 	}
@@ -30817,11 +40106,63 @@ func (ec *executionContext) marshalOPeers2ᚖgithubᚗcomᚋmusterᚑcloudᚋmus
 	return ec._Peers(ctx, sel, v)
 }
 
+func (ec *executionContext) unmarshalOPortProtocol2githubᚗcomᚋmusterᚑcloudᚋmusterᚐPortProtocol(ctx context.Context, v any) (muster.PortProtocol, error) {
+	tmp, err := graphql.UnmarshalString(v)
+	res := muster.PortProtocol(tmp)
+	return res, graphql.ErrorOnPath(ctx, err)
+}
+
+func (ec *executionContext) marshalOPortProtocol2githubᚗcomᚋmusterᚑcloudᚋmusterᚐPortProtocol(ctx context.Context, sel ast.SelectionSet, v muster.PortProtocol) graphql.Marshaler {
+	_ = sel
+	_ = ctx
+	res := graphql.MarshalString(string(v))
+	return res
+}
+
+func (ec *executionContext) unmarshalOPublishInput2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐPublished(ctx context.Context, v any) (*muster.Published, error) {
+	if v == nil {
+		return nil, nil
+	}
+	res, err := ec.unmarshalInputPublishInput(ctx, v)
+	return &res, graphql.ErrorOnPath(ctx, err)
+}
+
+func (ec *executionContext) marshalOPublished2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐPublished(ctx context.Context, sel ast.SelectionSet, v *muster.Published) graphql.Marshaler {
+	if v == nil {
+		return graphql.Null
+	}
+	return ec._Published(ctx, sel, v)
+}
+
 func (ec *executionContext) marshalORegisterNodePayload2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐRegisterNodePayload(ctx context.Context, sel ast.SelectionSet, v *RegisterNodePayload) graphql.Marshaler {
 	if v == nil {
 		return graphql.Null
 	}
 	return ec._RegisterNodePayload(ctx, sel, v)
+}
+
+func (ec *executionContext) marshalORegisterServicePayload2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐRegisterServicePayload(ctx context.Context, sel ast.SelectionSet, v *RegisterServicePayload) graphql.Marshaler {
+	if v == nil {
+		return graphql.Null
+	}
+	return ec._RegisterServicePayload(ctx, sel, v)
+}
+
+func (ec *executionContext) unmarshalORegistrationSpecInput2ᚕgithubᚗcomᚋmusterᚑcloudᚋmusterᚐRegistrationSpecᚄ(ctx context.Context, v any) ([]muster.RegistrationSpec, error) {
+	if v == nil {
+		return nil, nil
+	}
+	vSlice := graphql.CoerceList(v)
+	var err error
+	res := make([]muster.RegistrationSpec, len(vSlice))
+	for i := range vSlice {
+		ctx := graphql.WithPathContext(ctx, graphql.NewPathWithIndex(i))
+		res[i], err = ec.unmarshalNRegistrationSpecInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚐRegistrationSpec(ctx, vSlice[i])
+		if err != nil {
+			return nil, err
+		}
+	}
+	return res, nil
 }
 
 func (ec *executionContext) marshalOReleaseBrakePayload2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐReleaseBrakePayload(ctx context.Context, sel ast.SelectionSet, v *ReleaseBrakePayload) graphql.Marshaler {
@@ -30845,6 +40186,13 @@ func (ec *executionContext) marshalORemoveNodePayload2ᚖgithubᚗcomᚋmuster�
 	return ec._RemoveNodePayload(ctx, sel, v)
 }
 
+func (ec *executionContext) marshalORemoveServicePayload2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐRemoveServicePayload(ctx context.Context, sel ast.SelectionSet, v *RemoveServicePayload) graphql.Marshaler {
+	if v == nil {
+		return graphql.Null
+	}
+	return ec._RemoveServicePayload(ctx, sel, v)
+}
+
 func (ec *executionContext) marshalORemoveVolumePayload2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐRemoveVolumePayload(ctx context.Context, sel ast.SelectionSet, v *RemoveVolumePayload) graphql.Marshaler {
 	if v == nil {
 		return graphql.Null
@@ -30859,6 +40207,13 @@ func (ec *executionContext) marshalORenewCertificatePayload2ᚖgithubᚗcomᚋmu
 	return ec._RenewCertificatePayload(ctx, sel, v)
 }
 
+func (ec *executionContext) marshalOReportCheckPayload2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐReportCheckPayload(ctx context.Context, sel ast.SelectionSet, v *ReportCheckPayload) graphql.Marshaler {
+	if v == nil {
+		return graphql.Null
+	}
+	return ec._ReportCheckPayload(ctx, sel, v)
+}
+
 func (ec *executionContext) marshalOReportInstancesPayload2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐReportInstancesPayload(ctx context.Context, sel ast.SelectionSet, v *ReportInstancesPayload) graphql.Marshaler {
 	if v == nil {
 		return graphql.Null
@@ -30871,6 +40226,34 @@ func (ec *executionContext) marshalORestartInstancePayload2ᚖgithubᚗcomᚋmus
 		return graphql.Null
 	}
 	return ec._RestartInstancePayload(ctx, sel, v)
+}
+
+func (ec *executionContext) unmarshalORestartPolicyInput2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐRestartPolicy(ctx context.Context, v any) (*muster.RestartPolicy, error) {
+	if v == nil {
+		return nil, nil
+	}
+	res, err := ec.unmarshalInputRestartPolicyInput(ctx, v)
+	return &res, graphql.ErrorOnPath(ctx, err)
+}
+
+func (ec *executionContext) marshalORestartServicePayload2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐRestartServicePayload(ctx context.Context, sel ast.SelectionSet, v *RestartServicePayload) graphql.Marshaler {
+	if v == nil {
+		return graphql.Null
+	}
+	return ec._RestartServicePayload(ctx, sel, v)
+}
+
+func (ec *executionContext) unmarshalORestartWhen2githubᚗcomᚋmusterᚑcloudᚋmusterᚐRestartWhen(ctx context.Context, v any) (muster.RestartWhen, error) {
+	tmp, err := graphql.UnmarshalString(v)
+	res := muster.RestartWhen(tmp)
+	return res, graphql.ErrorOnPath(ctx, err)
+}
+
+func (ec *executionContext) marshalORestartWhen2githubᚗcomᚋmusterᚑcloudᚋmusterᚐRestartWhen(ctx context.Context, sel ast.SelectionSet, v muster.RestartWhen) graphql.Marshaler {
+	_ = sel
+	_ = ctx
+	res := graphql.MarshalString(string(v))
+	return res
 }
 
 func (ec *executionContext) marshalORevokeAccessKeyPayload2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐRevokeAccessKeyPayload(ctx context.Context, sel ast.SelectionSet, v *RevokeAccessKeyPayload) graphql.Marshaler {
@@ -30901,6 +40284,124 @@ func (ec *executionContext) marshalOServerInfo2ᚖgithubᚗcomᚋmusterᚑcloud�
 	return ec._ServerInfo(ctx, sel, v)
 }
 
+func (ec *executionContext) marshalOService2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐService(ctx context.Context, sel ast.SelectionSet, v *muster.Service) graphql.Marshaler {
+	if v == nil {
+		return graphql.Null
+	}
+	return ec._Service(ctx, sel, v)
+}
+
+func (ec *executionContext) marshalOServiceChange2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐEvent(ctx context.Context, sel ast.SelectionSet, v *muster.Event) graphql.Marshaler {
+	if v == nil {
+		return graphql.Null
+	}
+	return ec._ServiceChange(ctx, sel, v)
+}
+
+func (ec *executionContext) marshalOServiceConnection2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐServiceConnection(ctx context.Context, sel ast.SelectionSet, v *muster.ServiceConnection) graphql.Marshaler {
+	if v == nil {
+		return graphql.Null
+	}
+	return ec._ServiceConnection(ctx, sel, v)
+}
+
+func (ec *executionContext) unmarshalOServiceFilter2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐServiceFilter(ctx context.Context, v any) (*muster.ServiceFilter, error) {
+	if v == nil {
+		return nil, nil
+	}
+	res, err := ec.unmarshalInputServiceFilter(ctx, v)
+	return &res, graphql.ErrorOnPath(ctx, err)
+}
+
+func (ec *executionContext) unmarshalOServiceHealth2ᚕgithubᚗcomᚋmusterᚑcloudᚋmusterᚐServiceHealthᚄ(ctx context.Context, v any) ([]muster.ServiceHealth, error) {
+	if v == nil {
+		return nil, nil
+	}
+	vSlice := graphql.CoerceList(v)
+	var err error
+	res := make([]muster.ServiceHealth, len(vSlice))
+	for i := range vSlice {
+		ctx := graphql.WithPathContext(ctx, graphql.NewPathWithIndex(i))
+		res[i], err = ec.unmarshalNServiceHealth2githubᚗcomᚋmusterᚑcloudᚋmusterᚐServiceHealth(ctx, vSlice[i])
+		if err != nil {
+			return nil, err
+		}
+	}
+	return res, nil
+}
+
+func (ec *executionContext) marshalOServiceHealth2ᚕgithubᚗcomᚋmusterᚑcloudᚋmusterᚐServiceHealthᚄ(ctx context.Context, sel ast.SelectionSet, v []muster.ServiceHealth) graphql.Marshaler {
+	if v == nil {
+		return graphql.Null
+	}
+	ret := graphql.MarshalSliceConcurrently(ctx, len(v), 0, false, func(ctx context.Context, i int) graphql.Marshaler {
+		fc := graphql.GetFieldContext(ctx)
+		fc.Result = &v[i]
+		return ec.marshalNServiceHealth2githubᚗcomᚋmusterᚑcloudᚋmusterᚐServiceHealth(ctx, sel, v[i])
+	})
+
+	for _, e := range ret {
+		if e == graphql.Null {
+			return graphql.Null
+		}
+	}
+
+	return ret
+}
+
+func (ec *executionContext) unmarshalOServiceReportInput2ᚕgithubᚗcomᚋmusterᚑcloudᚋmusterᚐServiceReportInputᚄ(ctx context.Context, v any) ([]muster.ServiceReportInput, error) {
+	if v == nil {
+		return nil, nil
+	}
+	vSlice := graphql.CoerceList(v)
+	var err error
+	res := make([]muster.ServiceReportInput, len(vSlice))
+	for i := range vSlice {
+		ctx := graphql.WithPathContext(ctx, graphql.NewPathWithIndex(i))
+		res[i], err = ec.unmarshalNServiceReportInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚐServiceReportInput(ctx, vSlice[i])
+		if err != nil {
+			return nil, err
+		}
+	}
+	return res, nil
+}
+
+func (ec *executionContext) unmarshalOServiceStatus2ᚕgithubᚗcomᚋmusterᚑcloudᚋmusterᚐServiceStatusᚄ(ctx context.Context, v any) ([]muster.ServiceStatus, error) {
+	if v == nil {
+		return nil, nil
+	}
+	vSlice := graphql.CoerceList(v)
+	var err error
+	res := make([]muster.ServiceStatus, len(vSlice))
+	for i := range vSlice {
+		ctx := graphql.WithPathContext(ctx, graphql.NewPathWithIndex(i))
+		res[i], err = ec.unmarshalNServiceStatus2githubᚗcomᚋmusterᚑcloudᚋmusterᚐServiceStatus(ctx, vSlice[i])
+		if err != nil {
+			return nil, err
+		}
+	}
+	return res, nil
+}
+
+func (ec *executionContext) marshalOServiceStatus2ᚕgithubᚗcomᚋmusterᚑcloudᚋmusterᚐServiceStatusᚄ(ctx context.Context, sel ast.SelectionSet, v []muster.ServiceStatus) graphql.Marshaler {
+	if v == nil {
+		return graphql.Null
+	}
+	ret := graphql.MarshalSliceConcurrently(ctx, len(v), 0, false, func(ctx context.Context, i int) graphql.Marshaler {
+		fc := graphql.GetFieldContext(ctx)
+		fc.Result = &v[i]
+		return ec.marshalNServiceStatus2githubᚗcomᚋmusterᚑcloudᚋmusterᚐServiceStatus(ctx, sel, v[i])
+	})
+
+	for _, e := range ret {
+		if e == graphql.Null {
+			return graphql.Null
+		}
+	}
+
+	return ret
+}
+
 func (ec *executionContext) marshalOStartInstancePayload2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐStartInstancePayload(ctx context.Context, sel ast.SelectionSet, v *StartInstancePayload) graphql.Marshaler {
 	if v == nil {
 		return graphql.Null
@@ -30908,11 +40409,25 @@ func (ec *executionContext) marshalOStartInstancePayload2ᚖgithubᚗcomᚋmuste
 	return ec._StartInstancePayload(ctx, sel, v)
 }
 
+func (ec *executionContext) marshalOStartServicePayload2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐStartServicePayload(ctx context.Context, sel ast.SelectionSet, v *StartServicePayload) graphql.Marshaler {
+	if v == nil {
+		return graphql.Null
+	}
+	return ec._StartServicePayload(ctx, sel, v)
+}
+
 func (ec *executionContext) marshalOStopInstancePayload2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐStopInstancePayload(ctx context.Context, sel ast.SelectionSet, v *StopInstancePayload) graphql.Marshaler {
 	if v == nil {
 		return graphql.Null
 	}
 	return ec._StopInstancePayload(ctx, sel, v)
+}
+
+func (ec *executionContext) marshalOStopServicePayload2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐStopServicePayload(ctx context.Context, sel ast.SelectionSet, v *StopServicePayload) graphql.Marshaler {
+	if v == nil {
+		return graphql.Null
+	}
+	return ec._StopServicePayload(ctx, sel, v)
 }
 
 func (ec *executionContext) unmarshalOString2string(ctx context.Context, v any) (string, error) {

@@ -78,6 +78,14 @@ type CreateSignInPayload struct {
 	ExpiresAt time.Time `json:"expiresAt"`
 }
 
+// The deployed service.
+type DeployServicePayload struct {
+	// The service.
+	Service *muster.Service `json:"service,omitempty"`
+	// The revision of the commit.
+	Revision int64 `json:"revision"`
+}
+
 // The node that is drained.
 type DrainNodePayload struct {
 	// The node.
@@ -144,6 +152,14 @@ type RegisterNodePayload struct {
 	Revision int64 `json:"revision"`
 }
 
+// The announced service.
+type RegisterServicePayload struct {
+	// The service.
+	Service *muster.Service `json:"service,omitempty"`
+	// The revision of the commit.
+	Revision int64 `json:"revision"`
+}
+
 // Why the brake is released.
 type ReleaseBrakeInput struct {
 	// Why, for those who look later.
@@ -188,6 +204,20 @@ type RemoveNodePayload struct {
 	Revision int64 `json:"revision"`
 }
 
+// Which service to remove.
+type RemoveServiceInput struct {
+	// The service's id.
+	ID string `json:"id"`
+}
+
+// The service that is to be removed.
+type RemoveServicePayload struct {
+	// The service.
+	Service *muster.Service `json:"service,omitempty"`
+	// The revision of the commit.
+	Revision int64 `json:"revision"`
+}
+
 // The volume that is being removed.
 type RemoveVolumePayload struct {
 	// The volume.
@@ -200,6 +230,12 @@ type RemoveVolumePayload struct {
 type RenewCertificateInput struct {
 	// A PKCS #10 certificate request as PEM.
 	Csr string `json:"csr"`
+}
+
+// The service whose check was told.
+type ReportCheckPayload struct {
+	// The service.
+	Service *muster.Service `json:"service,omitempty"`
 }
 
 // What the report led to.
@@ -220,6 +256,20 @@ type RestartInstanceInput struct {
 type RestartInstancePayload struct {
 	// The instance.
 	Instance *muster.Instance `json:"instance,omitempty"`
+	// The revision of the commit.
+	Revision int64 `json:"revision"`
+}
+
+// Which service to restart.
+type RestartServiceInput struct {
+	// The service's id.
+	ID string `json:"id"`
+}
+
+// The service that is to be started anew.
+type RestartServicePayload struct {
+	// The service.
+	Service *muster.Service `json:"service,omitempty"`
 	// The revision of the commit.
 	Revision int64 `json:"revision"`
 }
@@ -284,6 +334,20 @@ type StartInstancePayload struct {
 	Revision int64 `json:"revision"`
 }
 
+// Which service to start.
+type StartServiceInput struct {
+	// The service's id.
+	ID string `json:"id"`
+}
+
+// The service that is to be started.
+type StartServicePayload struct {
+	// The service.
+	Service *muster.Service `json:"service,omitempty"`
+	// The revision of the commit.
+	Revision int64 `json:"revision"`
+}
+
 // Which instance to stop.
 type StopInstanceInput struct {
 	// The instance's id.
@@ -294,6 +358,20 @@ type StopInstanceInput struct {
 type StopInstancePayload struct {
 	// The instance.
 	Instance *muster.Instance `json:"instance,omitempty"`
+	// The revision of the commit.
+	Revision int64 `json:"revision"`
+}
+
+// Which service to stop.
+type StopServiceInput struct {
+	// The service's id.
+	ID string `json:"id"`
+}
+
+// The service that is to be stopped.
+type StopServicePayload struct {
+	// The service.
+	Service *muster.Service `json:"service,omitempty"`
 	// The revision of the commit.
 	Revision int64 `json:"revision"`
 }

@@ -124,6 +124,7 @@ func (m *memory) PositionAt(_ context.Context, revision int64) (muster.Position,
 // The resolvers. What is not set panics when it is asked for, which is a test too.
 
 func (f *fixture) Instance() generated.InstanceResolver   { return nil }
+func (f *fixture) Service() generated.ServiceResolver     { return nil }
 func (f *fixture) AccessKey() generated.AccessKeyResolver { return nil }
 func (f *fixture) JoinToken() generated.JoinTokenResolver { return nil }
 func (f *fixture) Volume() generated.VolumeResolver       { return nil }

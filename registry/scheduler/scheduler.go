@@ -26,6 +26,8 @@ type Ask struct {
 	// HasAddress says that the instance has its address already, as one has that starts again.
 	HasAddress bool
 	Mounts     Mounts
+	// Refuse says what else speaks against a node, and "" when nothing does; nil: nothing.
+	Refuse func(*muster.Node) string
 }
 
 // Candidate is a node with what is in use on it.
@@ -116,6 +118,11 @@ func (o Options) refuse(ask Ask, c Candidate) string {
 	}
 	if reason := ask.Mounts.refuse(n, ask.Pinned != ""); reason != "" {
 		return reason
+	}
+	if ask.Refuse != nil {
+		if reason := ask.Refuse(n); reason != "" {
+			return reason
+		}
 	}
 	total := o.Total(n)
 	if free := total.MemoryMB - c.Used.MemoryMB; free < ask.MemoryMB {

@@ -40,6 +40,20 @@ func instanceInUTC(i *muster.Instance) *muster.Instance {
 	return &c
 }
 
+func serviceInUTC(o *muster.Service) *muster.Service {
+	if o == nil {
+		return nil
+	}
+	c := *o
+	for _, at := range []**time.Time{&c.StartedAt, &c.EndedAt, &c.RemovedAt} {
+		if *at != nil {
+			*at = new((*at).UTC())
+		}
+	}
+	c.CreatedAt = c.CreatedAt.UTC()
+	return &c
+}
+
 func conditionInUTC(o *muster.Condition) *muster.Condition {
 	if o == nil {
 		return nil

@@ -33,7 +33,7 @@ func encode(b *muster.Batch) ([]*muster.Change, error) {
 		}
 		if row.Object == "" {
 			row.Node, row.Instance, row.Condition = nodeInUTC(row.Node), instanceInUTC(row.Instance), conditionInUTC(row.Condition)
-			row.Image = imageInUTC(row.Image)
+			row.Image, row.Service = imageInUTC(row.Image), serviceInUTC(row.Service)
 			row.Key, row.Token = keyInUTC(row.Key), tokenInUTC(row.Token)
 			if err := row.Encode(); err != nil {
 				return nil, err
@@ -50,6 +50,12 @@ func writeBatch(tx *gorm.DB, b *muster.Batch, changes []*muster.Change) error {
 		return err
 	}
 	if err := upsert(tx, "instances", mapped(b.Instances, instanceInUTC)); err != nil {
+		return err
+	}
+	if err := upsert(tx, "services", mapped(b.Services, serviceInUTC)); err != nil {
+		return err
+	}
+	if err := remove(tx, "id", &muster.Service{}, b.DeletedServices); err != nil {
 		return err
 	}
 	if err := remove(tx, "id", &muster.Instance{}, b.DeletedInstances); err != nil {

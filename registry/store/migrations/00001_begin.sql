@@ -89,6 +89,45 @@ CREATE TABLE instances (
     output           text     NOT NULL
 );
 
+CREATE TABLE services (
+    id               text PRIMARY KEY,
+    name             text     NOT NULL,
+    instance_id      text     NOT NULL REFERENCES instances (id),
+    owns_instance    boolean  NOT NULL,
+    announced        boolean  NOT NULL,
+    deploy_url       text     NOT NULL,
+    sha256           text     NOT NULL,
+    command          text     NOT NULL,
+    env_names        text     NOT NULL,
+    user             text     NOT NULL,
+    dir              text     NOT NULL,
+    port             integer  NOT NULL,
+    publish          text,
+    checks           text     NOT NULL,
+    restart          text     NOT NULL,
+    registrations    text     NOT NULL,
+    stable_for       integer  NOT NULL, -- nanoseconds
+    status           text     NOT NULL,
+    status_reason    text     NOT NULL,
+    health           text     NOT NULL,
+    health_reason    text     NOT NULL,
+    check_results    text     NOT NULL,
+    desired          text     NOT NULL,
+    generation       integer  NOT NULL,
+    restarts         integer  NOT NULL,
+    pid              integer,
+    exit_code        integer,
+    created_at       datetime NOT NULL,
+    started_at       datetime,
+    ended_at         datetime,
+    removed_at       datetime,
+    desired_revision integer  NOT NULL,
+    revision         integer  NOT NULL,
+    env              text
+);
+
+CREATE INDEX services_instance ON services (instance_id);
+
 CREATE TABLE conditions (
     name     text PRIMARY KEY,
     status   text     NOT NULL,

@@ -1,0 +1,175 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/muster-cloud/muster"
+)
+
+// serviceAssignments are what the registry wants of the services of an instance.
+func (v View) serviceAssignments(id muster.InstanceID) []*muster.ServiceAssignment {
+	out := []*muster.ServiceAssignment{}
+	for _, s := range v.servicesOf(id) {
+		if s.Gone() {
+			continue
+		}
+		out = append(out, &muster.ServiceAssignment{
+			ID: s.ID, Generation: s.Generation, Name: s.Name, Desired: s.Desired, Announced: s.Announced,
+			Ended:     s.Desired == muster.WantRunning && (s.Status == muster.ServiceStopped || s.Status == muster.ServiceFailed),
+			DeployURL: s.DeployURL, SHA256: s.SHA256, Command: s.Command, Env: s.Env, User: s.User, Dir: s.Dir,
+			Port: s.Port, Publish: s.Publish, Checks: s.Checks, Restart: s.Restart,
+		})
+	}
+	return out
+}
+
+// observeServices brings an instance's services up to what its agent reports of them.
+func (r *Registry) observeServices(v View, w *Writes, i *muster.Instance, m *muster.InstanceReportInput, applied func(int64) bool) {
+	reported := map[muster.ServiceID]*muster.ServiceReportInput{}
+	for k := range m.Services {
+		reported[m.Services[k].ID] = &m.Services[k]
+	}
+	for _, s := range v.servicesOf(i.ID) {
+		switch found := reported[s.ID]; {
+		case s.Gone():
+		case found != nil && s.Status != muster.ServiceRemoving:
+			r.observeService(w, s, found)
+		case found == nil && s.Status == muster.ServiceRemoving && applied(s.DesiredRevision):
+			next := s.Clone()
+			r.removed(next, "its node confirmed that it is gone")
+			r.outputs.forget(s.ID)
+			w.Service(next, next.StatusReason)
+		}
+	}
+}
+
+// observeService brings one service up to what was reported of its present generation.
+func (r *Registry) observeService(w *Writes, s *muster.Service, m *muster.ServiceReportInput) {
+	if m.Generation != s.Generation || s.Status == muster.ServiceLost && m.Status == muster.ServicePending {
+		return // its agent has not come to what is desired yet
+	}
+	r.outputs.keep(s.ID, m.Checks)
+	next := s.Clone()
+	now := stamp(r.opts.Now())
+	next.Status, next.StatusReason = m.Status, m.Reason
+	if s.Desired == muster.WantStopped && m.Status != muster.ServiceStopped && m.Status != muster.ServiceFailed {
+		next.Status = muster.ServiceStopping
+	} else if s.Desired == muster.WantStopped {
+		next.Status = muster.ServiceStopped
+	}
+	next.Restarts, next.PID, next.ExitCode = m.Restarts, m.PID, m.ExitCode
+	next.CheckResults = turned(s.CheckResults, m.Checks, now)
+	next.Health, next.HealthReason = m.Health, m.HealthReason
+	next.Health = healthOf(next)
+	switch {
+	case next.Status == muster.ServiceRunning && (s.Status != muster.ServiceRunning || !equalPointees(s.PID, m.PID)):
+		next.StartedAt, next.EndedAt = &now, nil
+	case (next.Status == muster.ServiceStopped || next.Status == muster.ServiceFailed) && s.Status != next.Status:
+		next.EndedAt = &now
+	}
+	if sameService(s, next) {
+		return
+	}
+	reason := next.StatusReason
+	if reason == "" && next.Health != s.Health {
+		reason = next.HealthReason
+	}
+	if reason == "" {
+		reason = "reported by its node"
+	}
+	w.Service(next, reason)
+}
+
+// turned are the results of checks without what is volatile, with since when each has
+// its status.
+func turned(before, reported []muster.CheckResult, now time.Time) []muster.CheckResult {
+	out := make([]muster.CheckResult, 0, len(reported))
+	for _, c := range reported {
+		since := &now
+		for _, old := range before {
+			if old.Name == c.Name && old.Status == c.Status {
+				since = old.Since
+			}
+		}
+		out = append(out, muster.CheckResult{Name: c.Name, Status: c.Status, Since: since})
+	}
+	return out
+}
+
+func sameService(a, b *muster.Service) bool {
+	same := func(x, y muster.CheckResult) bool { return x.Name == y.Name && x.Status == y.Status }
+	return a.Status == b.Status && a.StatusReason == b.StatusReason && a.Health == b.Health && a.HealthReason == b.HealthReason &&
+		a.Restarts == b.Restarts && equalPointees(a.PID, b.PID) && equalPointees(a.ExitCode, b.ExitCode) &&
+		slices.EqualFunc(a.CheckResults, b.CheckResults, same)
+}
+
+// outputs are what checks said last. They are not part of the state, and no change.
+type outputs struct {
+	mu sync.RWMutex
+	of map[muster.ServiceID][]muster.CheckResult
+}
+
+func (o *outputs) keep(id muster.ServiceID, results []muster.CheckResult) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.of == nil {
+		o.of = map[muster.ServiceID][]muster.CheckResult{}
+	}
+	o.of[id] = results
+}
+
+func (o *outputs) forget(id muster.ServiceID) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.of, id)
+}
+
+// onto returns the service's results with what is known of their last run.
+func (o *outputs) onto(s *muster.Service) []muster.CheckResult {
+	o.mu.RLock()
+	defer o.mu.RUnlock()
+	out := slices.Clone(s.CheckResults)
+	for i := range out {
+		for _, c := range o.of[s.ID] {
+			if c.Name == out[i].Name {
+				out[i].Output, out[i].At = c.Output, c.At
+			}
+		}
+	}
+	return out
+}
+
+// ReportCheck takes to a service's agent what the service says of its own TTL check.
+// UNAVAILABLE: the agent is not connected; say it again.
+func (r *Registry) ReportCheck(ctx context.Context, in muster.ReportCheckInput) (*muster.Service, error) {
+	if err := in.Validate(); err != nil {
+		return nil, err
+	}
+	v := r.Seen(ctx).view()
+	s := v.Service(in.ServiceID)
+	if s == nil || s.Gone() {
+		return nil, noService(in.ServiceID)
+	}
+	if !slices.ContainsFunc(s.Checks, func(c muster.Check) bool { return c.Name == in.Check && c.Kind == muster.TTLCheck }) {
+		return nil, muster.InvalidField("check", "service %s has no check %q of the kind TTL", s.ID, in.Check)
+	}
+	timed, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	request := muster.AgentRequest{Check: &muster.CheckRequest{Service: s.ID, Check: in.Check, Status: in.Status, Output: in.Output}}
+	answer, err := r.desk.ask(timed, nodeOfInstance(v.rawInstance(s.InstanceID)), request)
+	switch {
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case errors.Is(err, context.DeadlineExceeded), err == nil && answer == nil:
+		return nil, muster.Errorf(muster.Unavailable, "the agent of service %s is not connected: say it again in a moment", s.ID)
+	case err != nil:
+		return nil, err
+	case answer.Code != nil:
+		return nil, muster.Errorf(*answer.Code, "the agent of service %s did not take it: %s", s.ID, answer.Message)
+	}
+	return s, nil
+}

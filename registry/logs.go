@@ -73,11 +73,38 @@ func (r *Registry) InstanceLogs(ctx context.Context, in muster.InstanceLogsInput
 	if after != nil && after.Generation > i.Generation {
 		return muster.InvalidField("after", "%s is a place of a later start of %s than its last one, %d: leave it out", after, i.ID, i.Generation)
 	}
+	return r.readLog(ctx, &logReader{in: in, yield: yield}, after)
+}
+
+// ServiceLogs is InstanceLogs for what a service wrote to its standard output and error,
+// until it is removed.
+func (r *Registry) ServiceLogs(ctx context.Context, id muster.ServiceID, in muster.InstanceLogsInput, yield func(*muster.LogPiece) error) error {
+	if err := muster.CheckID("id", string(id)); err != nil {
+		return err
+	}
+	s := r.Seen(ctx).Service(id)
+	if s == nil || s.Gone() {
+		return muster.Errorf(muster.NotFound, "there is no service %s, or it was removed and its log with it: list the services to see which there are", id)
+	}
+	in.ID = s.InstanceID
+	after, err := in.Validate()
+	if err != nil {
+		return err
+	}
+	return r.readLog(ctx, &logReader{in: in, service: id, yield: yield}, after)
+}
+
+// readLog reads within the limits of how many may.
+func (r *Registry) readLog(ctx context.Context, l *logReader, after *muster.LogPlace) error {
+	i := r.View().rawInstance(l.in.ID)
+	if i == nil {
+		return noInstance(l.in.ID)
+	}
 	if err := r.readers.enter(&r.opts, i.NodeUID); err != nil {
 		return err
 	}
 	defer r.readers.leave(i.NodeUID)
-	l := &logReader{r: r, in: in, yield: yield, place: muster.LogPlace{Generation: i.Generation, Offset: -1}, stop: -1}
+	l.r, l.place, l.stop = r, muster.LogPlace{Generation: i.Generation, Offset: -1}, -1
 	if after != nil {
 		l.place = *after
 	}
@@ -88,6 +115,7 @@ func (r *Registry) InstanceLogs(ctx context.Context, in muster.InstanceLogsInput
 type logReader struct {
 	r       *Registry
 	in      muster.InstanceLogsInput
+	service muster.ServiceID // empty: the instance's console
 	yield   func(*muster.LogPiece) error
 	place   muster.LogPlace // below 0: at the tail
 	stop    int64           // without Follow: where it ends; below 0: not known yet
@@ -99,11 +127,11 @@ func (l *logReader) run(ctx context.Context) error {
 	idle := int64(-1) // the instance's revision at which there was no more
 	for {
 		changed := l.r.Hub.Changed() // taken before looking, so that nothing is missed
-		i := l.r.View().Instance(l.in.ID)
-		if i == nil || i.Status == muster.Terminated {
+		i, revision := l.source()
+		if i == nil {
 			return l.end()
 		}
-		if i.Revision == idle {
+		if revision == idle {
 			select {
 			case <-changed:
 				continue
@@ -119,9 +147,27 @@ func (l *logReader) run(ctx context.Context) error {
 		case !l.in.Follow:
 			return l.end()
 		default:
-			idle = i.Revision
+			idle = revision
 		}
 	}
+}
+
+// source is the instance that is read from, and the revision of whose log it is; nil:
+// it is gone.
+func (l *logReader) source() (*muster.Instance, int64) {
+	v := l.r.View()
+	i := v.rawInstance(l.in.ID)
+	if i == nil || i.Status == muster.Terminated {
+		return nil, 0
+	}
+	if l.service == "" {
+		return i, i.Revision
+	}
+	s := v.Service(l.service)
+	if s == nil || s.Gone() {
+		return nil, 0
+	}
+	return i, max(i.Revision, s.Revision)
 }
 
 func (l *logReader) end() error {
@@ -171,7 +217,7 @@ func (l *logReader) ask(ctx context.Context, i *muster.Instance) (*muster.AgentA
 	}
 	of := *i
 	of.Generation = l.place.Generation
-	request := muster.LogRequest{Machine: machine(v, &of), Offset: l.place.Offset, Tail: -1, Limit: muster.MaxLogData, Wait: l.in.Follow}
+	request := muster.LogRequest{Machine: machine(v, &of), Process: string(l.service), Offset: l.place.Offset, Tail: -1, Limit: muster.MaxLogData, Wait: l.in.Follow}
 	if l.in.Tail != nil {
 		request.Tail = *l.in.Tail
 	}

@@ -75,7 +75,7 @@ func (v View) assignment(i *muster.Instance) *muster.Assignment {
 		ID: i.ID, Generation: i.Generation, Machine: i.Machine, Desired: i.Desired,
 		Ended: i.Desired == muster.WantRunning && (i.Status == muster.Stopped || i.Status == muster.Failed),
 		Name:  i.Name, BaseImage: i.BaseImage, ImageDigest: i.ImageDigest, Command: i.Command, Env: i.Env,
-		CPULimit: i.CPULimit, MemLimitMB: i.MemLimitMB, Addr: i.Addr, Volumes: i.Volumes,
+		CPULimit: i.CPULimit, MemLimitMB: i.MemLimitMB, Addr: i.Addr, Volumes: i.Volumes, DiskLimitMB: i.DiskLimitMB,
 		Services: v.serviceAssignments(i.ID),
 	}
 }

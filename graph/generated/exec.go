@@ -96,6 +96,7 @@ type ComplexityRoot struct {
 		CPULimit    func(childComplexity int) int
 		Command     func(childComplexity int) int
 		Desired     func(childComplexity int) int
+		DiskLimitMB func(childComplexity int) int
 		Ended       func(childComplexity int) int
 		Env         func(childComplexity int) int
 		Generation  func(childComplexity int) int
@@ -357,6 +358,7 @@ type ComplexityRoot struct {
 		Command          func(childComplexity int) int
 		CreatedAt        func(childComplexity int) int
 		Desired          func(childComplexity int) int
+		DiskLimitMB      func(childComplexity int) int
 		EndedAt          func(childComplexity int) int
 		EnvNames         func(childComplexity int) int
 		ExitCode         func(childComplexity int) int
@@ -519,6 +521,7 @@ type ComplexityRoot struct {
 		CPUCount         func(childComplexity int) int
 		Changes          func(childComplexity int, first *int) int
 		DesiredRevision  func(childComplexity int) int
+		DiskLimits       func(childComplexity int) int
 		Drain            func(childComplexity int) int
 		Free             func(childComplexity int) int
 		HostPaths        func(childComplexity int) int
@@ -849,6 +852,7 @@ type ComplexityRoot struct {
 		InstanceLogs    func(childComplexity int, id string, after *string, tail *int, follow *bool) int
 		NodeChanges     func(childComplexity int, since *muster.Cursor, initial *bool, filter *muster.NodeFilter) int
 		ServiceChanges  func(childComplexity int, since *muster.Cursor, initial *bool, filter *muster.ServiceFilter) int
+		ServiceLogs     func(childComplexity int, id string, after *string, tail *int, follow *bool) int
 	}
 
 	TerminateInstancePayload struct {
@@ -1015,6 +1019,7 @@ type SubscriptionResolver interface {
 	InstanceChanges(ctx context.Context, since *muster.Cursor, initial *bool, filter *muster.InstanceFilter) (<-chan *muster.Event, error)
 	ServiceChanges(ctx context.Context, since *muster.Cursor, initial *bool, filter *muster.ServiceFilter) (<-chan *muster.Event, error)
 	InstanceLogs(ctx context.Context, id string, after *string, tail *int, follow *bool) (<-chan *muster.LogPiece, error)
+	ServiceLogs(ctx context.Context, id string, after *string, tail *int, follow *bool) (<-chan *muster.LogPiece, error)
 	AgentRequests(ctx context.Context, uid string, incarnation int64) (<-chan *muster.AgentRequest, error)
 }
 type VolumeResolver interface {
@@ -1233,6 +1238,12 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Assignment.Desired(childComplexity), true
+	case "Assignment.diskLimitMb":
+		if e.ComplexityRoot.Assignment.DiskLimitMB == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Assignment.DiskLimitMB(childComplexity), true
 	case "Assignment.ended":
 		if e.ComplexityRoot.Assignment.Ended == nil {
 			break
@@ -2294,6 +2305,12 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Instance.Desired(childComplexity), true
+	case "Instance.diskLimitMb":
+		if e.ComplexityRoot.Instance.DiskLimitMB == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Instance.DiskLimitMB(childComplexity), true
 	case "Instance.endedAt":
 		if e.ComplexityRoot.Instance.EndedAt == nil {
 			break
@@ -3208,6 +3225,12 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Node.DesiredRevision(childComplexity), true
+	case "Node.diskLimits":
+		if e.ComplexityRoot.Node.DiskLimits == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Node.DiskLimits(childComplexity), true
 	case "Node.drain":
 		if e.ComplexityRoot.Node.Drain == nil {
 			break
@@ -4670,6 +4693,17 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Subscription.ServiceChanges(childComplexity, args["since"].(*muster.Cursor), args["initial"].(*bool), args["filter"].(*muster.ServiceFilter)), true
+	case "Subscription.serviceLogs":
+		if e.ComplexityRoot.Subscription.ServiceLogs == nil {
+			break
+		}
+
+		args, err := ec.field_Subscription_serviceLogs_args(ctx, rawArgs)
+		if err != nil {
+			return 0, false
+		}
+
+		return e.ComplexityRoot.Subscription.ServiceLogs(childComplexity, args["id"].(string), args["after"].(*string), args["tail"].(*int), args["follow"].(*bool)), true
 
 	case "TerminateInstancePayload.instance":
 		if e.ComplexityRoot.TerminateInstancePayload.Instance == nil {
@@ -5438,6 +5472,17 @@ type Subscription {
     "Go on with what it will write, after a restart too, until it is terminated."
     follow: Boolean = false
   ): LogPiece @auth(requires: VIEWER)
+  "What a service wrote to its standard output and error, piece by piece, until it is removed. UNAVAILABLE: its node is away; go on later with ` + "`" + `after` + "`" + `."
+  serviceLogs(
+    "The service's id."
+    id: ID!
+    "Go on after this place: the ` + "`" + `place` + "`" + ` of an earlier piece."
+    after: String
+    "Begin with the last lines, so many; absent: with the oldest that is kept."
+    tail: Int
+    "Go on with what is written from now on."
+    follow: Boolean = false
+  ): LogPiece @auth(requires: VIEWER)
   "For agents: what the server asks the node for. A newer connection of the node ends the older."
   agentRequests(
     "The node's uid."
@@ -5517,6 +5562,8 @@ type Node {
   volumes: [Volume!]!
   "What of its own files instances may have: these paths, and what is below them."
   hostPaths: [String!]!
+  "Whether it can limit what instances write to their disks."
+  diskLimits: Boolean!
   "The network of its instances, a /24."
   subnet: String!
   "The newest revision at which what it should run changed."
@@ -5713,6 +5760,8 @@ type Instance {
   nodeSelector: Map!
   "The directories of its node's that it sees."
   volumes: [VolumeMount!]!
+  "The limit of its own disk, in MiB; 0: none but the node's."
+  diskLimitMb: Int!
   "What was observed."
   status: InstanceStatus!
   "Why it is in this status."
@@ -6822,6 +6871,8 @@ input RegisterNodeInput {
   volumes: [String!]
   "What of its own files instances may have."
   hostPaths: [String!]
+  "Whether it can limit what instances write to their disks."
+  diskLimits: Boolean = false
   "The epoch whose assignments it applied last."
   epoch: String = ""
   "The desired revision that it has applied."
@@ -6876,8 +6927,8 @@ input MachineUsageInput {
   memoryPeakMb: Int
   "What its own disk takes, in MiB."
   diskMb: Int
-  "How long ago that was measured."
-  diskAge: Duration
+  "When that was measured, by the node's clock."
+  diskAt: Time
 }
 
 "When to beat again, and whether to fetch."
@@ -6946,6 +6997,8 @@ input InstanceReportInput {
   imageDigest: String = ""
   "The directories of the node's that it sees."
   volumes: [VolumeMountInput!]
+  "The limit of its own disk, in MiB; 0: none."
+  diskLimitMb: Int = 0
   "The services in it."
   services: [ServiceReportInput!]
 }
@@ -7150,6 +7203,8 @@ type Assignment {
   addr: String!
   "The directories of the node's that it sees."
   volumes: [VolumeMount!]!
+  "The limit of its own disk, in MiB; 0: none."
+  diskLimitMb: Int!
   "The services that are to be in it."
   services: [ServiceAssignment!]!
 }
@@ -7334,6 +7389,8 @@ input LaunchInstanceInput {
   nodeSelector: Map
   "Directories of its node's that it shall see, at most 16. An instance goes to the node that has its volumes."
   volumes: [VolumeMountInput!]
+  "How much it may write to its own disk, in MiB, 32 at least: writing more fails, as on a full disk. Its volumes are not counted. 0: no limit."
+  diskLimitMb: Int = 0
   "Only on this node: its id or uid."
   nodeId: ID
   "Nothing fits now: wait as PENDING instead of NO_CAPACITY."
@@ -7869,6 +7926,8 @@ func (ec *executionContext) childFields_Assignment(ctx context.Context, field gr
 		return ec.fieldContext_Assignment_addr(ctx, field)
 	case "volumes":
 		return ec.fieldContext_Assignment_volumes(ctx, field)
+	case "diskLimitMb":
+		return ec.fieldContext_Assignment_diskLimitMb(ctx, field)
 	case "services":
 		return ec.fieldContext_Assignment_services(ctx, field)
 	}
@@ -8385,6 +8444,8 @@ func (ec *executionContext) childFields_Instance(ctx context.Context, field grap
 		return ec.fieldContext_Instance_nodeSelector(ctx, field)
 	case "volumes":
 		return ec.fieldContext_Instance_volumes(ctx, field)
+	case "diskLimitMb":
+		return ec.fieldContext_Instance_diskLimitMb(ctx, field)
 	case "status":
 		return ec.fieldContext_Instance_status(ctx, field)
 	case "statusReason":
@@ -8655,6 +8716,8 @@ func (ec *executionContext) childFields_Node(ctx context.Context, field graphql.
 		return ec.fieldContext_Node_volumes(ctx, field)
 	case "hostPaths":
 		return ec.fieldContext_Node_hostPaths(ctx, field)
+	case "diskLimits":
+		return ec.fieldContext_Node_diskLimits(ctx, field)
 	case "subnet":
 		return ec.fieldContext_Node_subnet(ctx, field)
 	case "desiredRevision":
@@ -10529,6 +10592,44 @@ func (ec *executionContext) field_Subscription_serviceChanges_args(ctx context.C
 	return args, nil
 }
 
+func (ec *executionContext) field_Subscription_serviceLogs_args(ctx context.Context, rawArgs map[string]any) (map[string]any, error) {
+	var err error
+	args := map[string]any{}
+	arg0, err := graphql.ProcessArgField(ctx, rawArgs, "id",
+		func(ctx context.Context, v any) (string, error) {
+			return ec.unmarshalNID2string(ctx, v)
+		})
+	if err != nil {
+		return nil, err
+	}
+	args["id"] = arg0
+	arg1, err := graphql.ProcessArgField(ctx, rawArgs, "after",
+		func(ctx context.Context, v any) (*string, error) {
+			return ec.unmarshalOString2ᚖstring(ctx, v)
+		})
+	if err != nil {
+		return nil, err
+	}
+	args["after"] = arg1
+	arg2, err := graphql.ProcessArgField(ctx, rawArgs, "tail",
+		func(ctx context.Context, v any) (*int, error) {
+			return ec.unmarshalOInt2ᚖint(ctx, v)
+		})
+	if err != nil {
+		return nil, err
+	}
+	args["tail"] = arg2
+	arg3, err := graphql.ProcessArgField(ctx, rawArgs, "follow",
+		func(ctx context.Context, v any) (*bool, error) {
+			return ec.unmarshalOBoolean2ᚖbool(ctx, v)
+		})
+	if err != nil {
+		return nil, err
+	}
+	args["follow"] = arg3
+	return args, nil
+}
+
 func (ec *executionContext) field___Directive_args_args(ctx context.Context, rawArgs map[string]any) (map[string]any, error) {
 	var err error
 	args := map[string]any{}
@@ -11602,6 +11703,29 @@ func (ec *executionContext) fieldContext_Assignment_volumes(_ context.Context, f
 		},
 	}
 	return fc, nil
+}
+
+func (ec *executionContext) _Assignment_diskLimitMb(ctx context.Context, field graphql.CollectedField, obj *muster.Assignment) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Assignment_diskLimitMb(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.DiskLimitMB, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v int) graphql.Marshaler {
+			return ec.marshalNInt2int(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Assignment_diskLimitMb(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Assignment", field, false, false, "Int")
 }
 
 func (ec *executionContext) _Assignment_services(ctx context.Context, field graphql.CollectedField, obj *muster.Assignment) (ret graphql.Marshaler) {
@@ -15745,6 +15869,29 @@ func (ec *executionContext) fieldContext_Instance_volumes(_ context.Context, fie
 		},
 	}
 	return fc, nil
+}
+
+func (ec *executionContext) _Instance_diskLimitMb(ctx context.Context, field graphql.CollectedField, obj *muster.Instance) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Instance_diskLimitMb(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.DiskLimitMB, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v int) graphql.Marshaler {
+			return ec.marshalNInt2int(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Instance_diskLimitMb(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Instance", field, false, false, "Int")
 }
 
 func (ec *executionContext) _Instance_status(ctx context.Context, field graphql.CollectedField, obj *muster.Instance) (ret graphql.Marshaler) {
@@ -20261,6 +20408,29 @@ func (ec *executionContext) _Node_hostPaths(ctx context.Context, field graphql.C
 }
 func (ec *executionContext) fieldContext_Node_hostPaths(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
 	return graphql.NewScalarFieldContext("Node", field, false, false, "String")
+}
+
+func (ec *executionContext) _Node_diskLimits(ctx context.Context, field graphql.CollectedField, obj *muster.Node) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Node_diskLimits(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.DiskLimits, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v bool) graphql.Marshaler {
+			return ec.marshalNBoolean2bool(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Node_diskLimits(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Node", field, false, false, "Boolean")
 }
 
 func (ec *executionContext) _Node_subnet(ctx context.Context, field graphql.CollectedField, obj *muster.Node) (ret graphql.Marshaler) {
@@ -26293,6 +26463,68 @@ func (ec *executionContext) fieldContext_Subscription_instanceLogs(ctx context.C
 	return fc, nil
 }
 
+func (ec *executionContext) _Subscription_serviceLogs(ctx context.Context, field graphql.CollectedField) (ret func(ctx context.Context) graphql.Marshaler) {
+	return graphql.ResolveFieldStream(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Subscription_serviceLogs(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			fc := graphql.GetFieldContext(ctx)
+			return ec.Resolvers.Subscription().ServiceLogs(ctx, fc.Args["id"].(string), fc.Args["after"].(*string), fc.Args["tail"].(*int), fc.Args["follow"].(*bool))
+		},
+		func(ctx context.Context, next graphql.Resolver) graphql.Resolver {
+			directive0 := next
+
+			directive1 := func(ctx context.Context) (any, error) {
+				requires, err := ec.unmarshalNAccess2githubᚗcomᚋmusterᚑcloudᚋmusterᚐAccess(ctx, "VIEWER")
+				if err != nil {
+					var zeroVal *muster.LogPiece
+					return zeroVal, err
+				}
+				if ec.Directives.Auth == nil {
+					var zeroVal *muster.LogPiece
+					return zeroVal, errors.New("directive auth is not implemented")
+				}
+				return ec.Directives.Auth(ctx, nil, directive0, requires)
+			}
+
+			next = directive1
+			return next
+		},
+		func(ctx context.Context, selections ast.SelectionSet, v *muster.LogPiece) graphql.Marshaler {
+			return ec.marshalOLogPiece2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐLogPiece(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Subscription_serviceLogs(ctx context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "Subscription",
+		Field:      field,
+		IsMethod:   true,
+		IsResolver: true,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_LogPiece(ctx, field)
+		},
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			err = ec.Recover(ctx, r)
+			ec.Error(ctx, err)
+		}
+	}()
+	ctx = graphql.WithFieldContext(ctx, fc)
+	if fc.Args, err = ec.field_Subscription_serviceLogs_args(ctx, field.ArgumentMap(ec.Variables)); err != nil {
+		ec.Error(ctx, err)
+		return fc, err
+	}
+	return fc, nil
+}
+
 func (ec *executionContext) _Subscription_agentRequests(ctx context.Context, field graphql.CollectedField) (ret func(ctx context.Context) graphql.Marshaler) {
 	return graphql.ResolveFieldStream(
 		ctx,
@@ -29358,8 +29590,11 @@ func (ec *executionContext) unmarshalInputInstanceReportInput(ctx context.Contex
 	if _, present := asMap["imageDigest"]; !present {
 		asMap["imageDigest"] = ""
 	}
+	if _, present := asMap["diskLimitMb"]; !present {
+		asMap["diskLimitMb"] = 0
+	}
 
-	fieldsInOrder := [...]string{"machine", "epoch", "id", "generation", "status", "reason", "pid", "exitCode", "output", "addr", "cpuLimit", "memLimitMb", "baseImage", "imageDigest", "volumes", "services"}
+	fieldsInOrder := [...]string{"machine", "epoch", "id", "generation", "status", "reason", "pid", "exitCode", "output", "addr", "cpuLimit", "memLimitMb", "baseImage", "imageDigest", "volumes", "diskLimitMb", "services"}
 	for _, k := range fieldsInOrder {
 		v, ok := asMap[k]
 		if !ok {
@@ -29471,6 +29706,13 @@ func (ec *executionContext) unmarshalInputInstanceReportInput(ctx context.Contex
 				return it, err
 			}
 			it.Volumes = data
+		case "diskLimitMb":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("diskLimitMb"))
+			data, err := ec.unmarshalOInt2int(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.DiskLimitMB = data
 		case "services":
 			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("services"))
 			data, err := ec.unmarshalOServiceReportInput2ᚕgithubᚗcomᚋmusterᚑcloudᚋmusterᚐServiceReportInputᚄ(ctx, v)
@@ -29729,6 +29971,9 @@ func (ec *executionContext) unmarshalInputLaunchInstanceInput(ctx context.Contex
 	if _, present := asMap["image"]; !present {
 		asMap["image"] = "minimal"
 	}
+	if _, present := asMap["diskLimitMb"]; !present {
+		asMap["diskLimitMb"] = 0
+	}
 	if _, present := asMap["queue"]; !present {
 		asMap["queue"] = false
 	}
@@ -29736,7 +29981,7 @@ func (ec *executionContext) unmarshalInputLaunchInstanceInput(ctx context.Contex
 		asMap["requestId"] = ""
 	}
 
-	fieldsInOrder := [...]string{"type", "name", "image", "command", "env", "labels", "nodeSelector", "volumes", "nodeId", "queue", "queueTimeout", "requestId"}
+	fieldsInOrder := [...]string{"type", "name", "image", "command", "env", "labels", "nodeSelector", "volumes", "diskLimitMb", "nodeId", "queue", "queueTimeout", "requestId"}
 	for _, k := range fieldsInOrder {
 		v, ok := asMap[k]
 		if !ok {
@@ -29799,6 +30044,13 @@ func (ec *executionContext) unmarshalInputLaunchInstanceInput(ctx context.Contex
 				return it, err
 			}
 			it.Volumes = data
+		case "diskLimitMb":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("diskLimitMb"))
+			data, err := ec.unmarshalOInt2int(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.DiskLimitMB = data
 		case "nodeId":
 			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("nodeId"))
 			data, err := ec.unmarshalOID2ᚖstring(ctx, v)
@@ -29855,7 +30107,7 @@ func (ec *executionContext) unmarshalInputMachineUsageInput(ctx context.Context,
 		asMap[k] = v
 	}
 
-	fieldsInOrder := [...]string{"machine", "cpuPercent", "memoryMb", "memoryPeakMb", "diskMb", "diskAge"}
+	fieldsInOrder := [...]string{"machine", "cpuPercent", "memoryMb", "memoryPeakMb", "diskMb", "diskAt"}
 	for _, k := range fieldsInOrder {
 		v, ok := asMap[k]
 		if !ok {
@@ -29897,13 +30149,13 @@ func (ec *executionContext) unmarshalInputMachineUsageInput(ctx context.Context,
 				return it, err
 			}
 			it.DiskMB = data
-		case "diskAge":
-			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("diskAge"))
-			data, err := ec.unmarshalODuration2ᚖtimeᚐDuration(ctx, v)
+		case "diskAt":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("diskAt"))
+			data, err := ec.unmarshalOTime2ᚖtimeᚐTime(ctx, v)
 			if err != nil {
 				return it, err
 			}
-			it.DiskAge = data
+			it.DiskAt = data
 		}
 	}
 	return it, nil
@@ -30066,6 +30318,9 @@ func (ec *executionContext) unmarshalInputRegisterNodeInput(ctx context.Context,
 	if _, present := asMap["bootId"]; !present {
 		asMap["bootId"] = ""
 	}
+	if _, present := asMap["diskLimits"]; !present {
+		asMap["diskLimits"] = false
+	}
 	if _, present := asMap["epoch"]; !present {
 		asMap["epoch"] = ""
 	}
@@ -30073,7 +30328,7 @@ func (ec *executionContext) unmarshalInputRegisterNodeInput(ctx context.Context,
 		asMap["appliedRevision"] = 0
 	}
 
-	fieldsInOrder := [...]string{"id", "uid", "birthToken", "hostname", "addr", "port", "secure", "role", "cpuCount", "memoryMb", "labels", "incarnation", "version", "bootId", "images", "volumes", "hostPaths", "epoch", "appliedRevision", "instances"}
+	fieldsInOrder := [...]string{"id", "uid", "birthToken", "hostname", "addr", "port", "secure", "role", "cpuCount", "memoryMb", "labels", "incarnation", "version", "bootId", "images", "volumes", "hostPaths", "diskLimits", "epoch", "appliedRevision", "instances"}
 	for _, k := range fieldsInOrder {
 		v, ok := asMap[k]
 		if !ok {
@@ -30199,6 +30454,13 @@ func (ec *executionContext) unmarshalInputRegisterNodeInput(ctx context.Context,
 				return it, err
 			}
 			it.HostPaths = data
+		case "diskLimits":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("diskLimits"))
+			data, err := ec.unmarshalOBoolean2bool(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.DiskLimits = data
 		case "epoch":
 			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("epoch"))
 			data, err := ec.unmarshalOString2string(ctx, v)
@@ -32122,6 +32384,11 @@ func (ec *executionContext) _Assignment(ctx context.Context, sel ast.SelectionSe
 			if out.Values[i] == graphql.Null {
 				out.Invalids++
 			}
+		case "diskLimitMb":
+			out.Values[i] = ec._Assignment_diskLimitMb(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
 		case "services":
 			out.Values[i] = ec._Assignment_services(ctx, field, obj)
 			if out.Values[i] == graphql.Null {
@@ -33803,6 +34070,11 @@ func (ec *executionContext) _Instance(ctx context.Context, sel ast.SelectionSet,
 			if out.Values[i] == graphql.Null {
 				atomic.AddUint32(&out.Invalids, 1)
 			}
+		case "diskLimitMb":
+			out.Values[i] = ec._Instance_diskLimitMb(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
 		case "status":
 			out.Values[i] = ec._Instance_status(ctx, field, obj)
 			if out.Values[i] == graphql.Null {
@@ -34932,6 +35204,11 @@ func (ec *executionContext) _Node(ctx context.Context, sel ast.SelectionSet, obj
 				})
 		case "hostPaths":
 			out.Values[i] = ec._Node_hostPaths(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "diskLimits":
+			out.Values[i] = ec._Node_diskLimits(ctx, field, obj)
 			if out.Values[i] == graphql.Null {
 				atomic.AddUint32(&out.Invalids, 1)
 			}
@@ -37021,6 +37298,8 @@ func (ec *executionContext) _Subscription(ctx context.Context, sel ast.Selection
 		return ec._Subscription_serviceChanges(ctx, fields[0])
 	case "instanceLogs":
 		return ec._Subscription_instanceLogs(ctx, fields[0])
+	case "serviceLogs":
+		return ec._Subscription_serviceLogs(ctx, fields[0])
 	case "agentRequests":
 		return ec._Subscription_agentRequests(ctx, fields[0])
 	default:

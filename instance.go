@@ -20,6 +20,7 @@ type Instance struct {
 	Labels       Map            `gorm:"column:labels;serializer:json" json:"labels"`
 	NodeSelector Map            `gorm:"column:node_selector;serializer:json" json:"nodeSelector"`
 	Volumes      []VolumeMount  `gorm:"column:volumes;serializer:json" json:"volumes"`
+	DiskLimitMB  int            `gorm:"column:disk_limit_mb" json:"diskLimitMb,omitempty"` // of its own disk; 0: none
 	Status       InstanceStatus `gorm:"column:status" json:"status"`
 	StatusReason string         `gorm:"column:status_reason" json:"statusReason"`
 	Desired      DesiredStatus  `gorm:"column:desired" json:"desired"`
@@ -98,6 +99,7 @@ type LaunchInstanceInput struct {
 	Labels       Map            `json:"labels"`
 	NodeSelector Map            `json:"nodeSelector"`
 	Volumes      []VolumeMount  `json:"volumes,omitempty"`
+	DiskLimitMB  int            `json:"diskLimitMb,omitempty"` // 0: none
 	NodeID       *string        `json:"nodeId,omitempty"`
 	Queue        bool           `json:"queue"`
 	QueueTimeout *time.Duration `json:"queueTimeout,omitempty"`
@@ -122,6 +124,7 @@ type InstanceReportInput struct {
 	// ImageDigest is that of the server's image that it started from; empty: its node's own.
 	ImageDigest string               `json:"imageDigest,omitempty"`
 	Volumes     []VolumeMount        `json:"volumes,omitempty"`
+	DiskLimitMB int                  `json:"diskLimitMb,omitempty"` // 0: none
 	Services    []ServiceReportInput `json:"services,omitempty"`
 }
 

@@ -46,6 +46,8 @@ type Node struct {
 	Volumes         []string `gorm:"column:volumes;serializer:json" json:"volumes"`
 	RemovingVolumes []string `gorm:"column:removing_volumes;serializer:json" json:"removingVolumes,omitempty"`
 	HostPaths       []string `gorm:"column:host_paths;serializer:json" json:"hostPaths"`
+	// DiskLimits says that it can limit the disks of instances.
+	DiskLimits bool `gorm:"column:disk_limits" json:"diskLimits,omitempty"`
 	// DesiredRevision is the revision that last changed what it should do beside its instances.
 	DesiredRevision int64 `gorm:"column:desired_revision" json:"desiredRevision,omitempty"`
 	// Forgotten says that the machine is gone for good: its name and uid are free again.
@@ -164,6 +166,7 @@ type RegisterNodeInput struct {
 	Images          []string              `json:"images"`
 	Volumes         []string              `json:"volumes,omitempty"`
 	HostPaths       []string              `json:"hostPaths,omitempty"`
+	DiskLimits      bool                  `json:"diskLimits,omitempty"`
 	Epoch           string                `json:"epoch"`
 	AppliedRevision int64                 `json:"appliedRevision"`
 	Instances       []InstanceReportInput `json:"instances"`
@@ -232,5 +235,6 @@ type Assignment struct {
 	MemLimitMB  int
 	Addr        string
 	Volumes     []VolumeMount
+	DiskLimitMB int // of its own disk; 0: none
 	Services    []*ServiceAssignment
 }

@@ -2640,7 +2640,7 @@ type WatchHealthHealthChangesHealthChange struct {
 	At time.Time `json:"at"`
 	// What kind of thing changed; null on SYNCED and PROGRESS.
 	Kind *muster.ChangeKind `json:"kind"`
-	// Which: an instance's id, a node's uid, or the name of a cluster condition.
+	// Which: an instance's or a service's id, a node's uid, or the name of a cluster condition.
 	ObjectId *string `json:"objectId"`
 	// Why.
 	Reason string `json:"reason"`

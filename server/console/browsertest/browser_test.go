@@ -17,6 +17,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/muster-cloud/muster"
+	"github.com/muster-cloud/muster/server"
 )
 
 var screenshots = flag.String("screenshots", "", "a folder to write screenshots of the console to")
@@ -73,7 +74,7 @@ func (j *journal) check(t *testing.T, addr string) {
 
 // open starts a browser that reaches nothing but this machine, with a profile
 // of its own, and records what it does.
-func open(t *testing.T) (context.Context, *journal) {
+func open(t *testing.T, extra ...chromedp.ExecAllocatorOption) (context.Context, *journal) {
 	t.Helper()
 	options := []chromedp.ExecAllocatorOption{
 		chromedp.ExecPath("chromium"), chromedp.UserDataDir(t.TempDir()), chromedp.WindowSize(1400, 900),
@@ -86,6 +87,7 @@ func open(t *testing.T) (context.Context, *journal) {
 	} {
 		options = append(options, chromedp.Flag(name, true))
 	}
+	options = append(options, extra...)
 	// The test's own context ends before its clean-up, which closes the browser.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 3*time.Minute)
 	t.Cleanup(cancel)
@@ -105,6 +107,9 @@ func open(t *testing.T) (context.Context, *journal) {
 	return ctx, j
 }
 
+// pollTime is how long the page is waited for.
+const pollTime = 20 * time.Second
+
 type step = chromedp.Action[chromedp.Void]
 
 func do(t *testing.T, ctx context.Context, steps ...step) {
@@ -118,7 +123,7 @@ func do(t *testing.T, ctx context.Context, steps ...step) {
 // shows waits until an element has text in it.
 func shows(element, text string) step {
 	const script = `document.querySelector(%q)?.innerText.replace(/\u00a0/g, " ").includes(%q)`
-	return chromedp.Poll[chromedp.Void](fmt.Sprintf(script, element, text), chromedp.WithPollingTimeout(20*time.Second))
+	return chromedp.Poll[chromedp.Void](fmt.Sprintf(script, element, text), chromedp.WithPollingTimeout(pollTime))
 }
 
 // openTab opens the tab of an operation and waits until GraphiQL has noticed it:
@@ -127,7 +132,7 @@ func openTab(name string) step {
 	const noticed = `(s => s && s.tabs[s.activeTabIndex].operationName)(JSON.parse(localStorage["graphiql:tabState"] ?? null)) === %q`
 	return chromedp.Steps(
 		chromedp.Click(fmt.Sprintf(`//*[contains(@class, "graphiql-tab")]//button[normalize-space()=%q]`, name)),
-		chromedp.Poll[chromedp.Void](fmt.Sprintf(noticed, name), chromedp.WithPollingTimeout(20*time.Second)),
+		chromedp.Poll[chromedp.Void](fmt.Sprintf(noticed, name), chromedp.WithPollingTimeout(pollTime)),
 	)
 }
 
@@ -145,14 +150,16 @@ func screenshot(t *testing.T, ctx context.Context, name string) {
 	}
 }
 
+// execute is the button that runs an operation.
+const execute = `button.graphiql-execute-button`
+
 func TestConsole_InChromium(t *testing.T) {
-	addr := serve(t)
-	register(t, addr, "rack1-a")
+	site := serve(t, server.Options{Keyless: true})
+	site.register("", "rack1-a")
 	ctx, journal := open(t)
-	const execute = `button.graphiql-execute-button`
 
 	do(t, ctx,
-		chromedp.Navigate("http://"+addr+"/playground/"),
+		chromedp.Navigate("http://"+site.addr+"/playground/"),
 		chromedp.WaitVisible(`.graphiql-query-editor .view-line`),
 	)
 	if title, err := chromedp.Run(ctx, chromedp.Title()); err != nil || title != "muster" {
@@ -170,10 +177,10 @@ func TestConsole_InChromium(t *testing.T) {
 
 	do(t, ctx, openTab("Watch"), chromedp.Click(execute), shows(".graphiql-response", `"type": "SYNCED"`))
 	for _, id := range []muster.NodeID{"rack1-b", "rack1-c"} {
-		register(t, addr, id)
+		site.register("", id)
 		do(t, ctx, shows(".graphiql-response", fmt.Sprintf(`"id": %q`, id)))
 	}
 	screenshot(t, ctx, "4-watch")
 
-	journal.check(t, addr)
+	journal.check(t, site.addr)
 }

@@ -44,7 +44,7 @@ export function Identity({ session, onSignOut }) {
   return (
     <span className="muster-identity">
       <span title={until ? `until ${until.toLocaleString()}` : undefined}>
-        <b>{session.name}</b> {session.role}
+        <b>{session.name}</b> · {session.role}
       </span>
       <button type="button" onClick={onSignOut}>Sign out</button>
     </span>

@@ -59,6 +59,7 @@ type ProcessSpec struct {
 	Env     map[string]string `json:"-"`       // secrets: written down nowhere; PATH, HOME, USER and LOGNAME have defaults
 	User    string            `json:"user"`    // NAME, UID, or either with :GROUP, of the machine's; empty: nobody, 65534
 	Dir     string            `json:"dir"`     // absolute, in the machine; empty: /
+	Note    string            `json:"note"`    // kept beside it and given back: what the caller has to remember of it
 }
 
 // Validate refuses a specification that no driver could start, with an INVALID
@@ -103,10 +104,21 @@ type ProcessStatus struct {
 	ExitCode *int        `json:"exitCode"` // nil when unknown or killed by a signal
 	Reason   string      `json:"reason"`   // why it ended or could not start
 	OOM      bool        `json:"oom"`      // the kernel killed for memory in it
+	Cause    Cause       `json:"cause"`    // of its end
 	Output   string      `json:"output"`   // once Exited: the end of its log, at most OutputLimit bytes of valid UTF-8
 	Started  time.Time   `json:"started"`
 	Ended    time.Time   `json:"ended"`
 }
+
+// Cause is on whose account a process ended.
+type Cause string
+
+// The causes of an end.
+const (
+	Itself  Cause = ""        // it ended, was killed by whom ever, or could not start
+	Stopped Cause = "STOPPED" // by StopProcess
+	Machine Cause = "MACHINE" // its machine ended, or the host was restarted
+)
 
 // Stop says how to stop a process. The zero value kills at once what does not
 // end on SIGTERM at once.

@@ -84,15 +84,16 @@ func observeService(at machine) (s driver.ProcessStatus, lost bool, err error) {
 	if held {
 		return s, false, nil
 	}
-	e, err := at.ending()
+	var e serviceEnding
+	err = at.read("exit.json", &e)
 	if errors.Is(err, fs.ErrNotExist) {
 		return s, true, nil
 	}
 	if err != nil {
-		e = ending{Reason: "ended, but how is damaged: " + err.Error()}
+		e = serviceEnding{ending: ending{Reason: "ended, but how is damaged: " + err.Error()}}
 	}
 	s.State, s.PID, s.ExitCode = driver.Exited, 0, e.Code
-	s.Reason, s.OOM, s.Ended = e.Reason, e.OOM, e.Ended
+	s.Reason, s.OOM, s.Cause, s.Ended = e.Reason, e.OOM, e.Cause, e.Ended
 	s.Output, err = at.output()
 	return s, false, err
 }
@@ -120,7 +121,7 @@ func (d *Driver) recoverService(ctx context.Context, at machine) error {
 	end := serviceEnd{}
 	switch err := at.read("state.json", &s); {
 	case boot != r.HostBoot:
-		end.reason = hostRestarted
+		end.restarted = true
 	case err != nil || s.Main.PID == 0:
 		end.failure = errors.New("its start was interrupted")
 		if log, _ := os.ReadFile(at.path("supervisor.log")); len(log) > 0 {

@@ -127,7 +127,7 @@ func TestProcess_EndsWithItsMachine(t *testing.T) {
 		if err := end(); err != nil {
 			t.Fatal(err)
 		}
-		if p := awaitProcess(t, d, service.ProcessRef, ended); p.Reason != "ended with its instance" {
+		if p := awaitProcess(t, d, service.ProcessRef, ended); p.Reason != "ended with its instance" || p.Cause != driver.Machine {
 			t.Errorf("%s: it ended as %+v", name, p)
 		}
 		var err error
@@ -178,7 +178,7 @@ func TestProcess_Stops(t *testing.T) {
 			startProcess(t, d, spec)
 			awaitProcess(t, d, spec.ProcessRef, func(driver.ProcessStatus) bool { return strings.Contains(logged(t, d, spec.ProcessRef), "ready") })
 			p, err := d.StopProcess(t.Context(), spec.ProcessRef, c.stop)
-			if err != nil || p.State != driver.Exited || p.Reason != "stopped" || !strings.Contains(p.Output, c.output) {
+			if err != nil || p.State != driver.Exited || p.Reason != "stopped" || p.Cause != driver.Stopped || !strings.Contains(p.Output, c.output) {
 				t.Errorf("stopped: %+v, %v", p, err)
 			}
 			if p.ExitCode == nil && c.code >= 0 || p.ExitCode != nil && *p.ExitCode != c.code {

@@ -180,7 +180,7 @@ func TestProcess_Ends(t *testing.T) {
 			if (p.ExitCode == nil) != (c.code == nil) || c.code != nil && *p.ExitCode != *c.code {
 				t.Errorf("its status is %v, want %v", p.ExitCode, c.code)
 			}
-			if !strings.HasPrefix(p.Reason, c.reason) || p.Output != c.output {
+			if p.Cause != driver.Itself || !strings.HasPrefix(p.Reason, c.reason) || p.Output != c.output {
 				t.Errorf("it ended as %q with %q, want %q with %q", p.Reason, p.Output, c.reason, c.output)
 			}
 			if err := d.RemoveProcess(t.Context(), spec.ProcessRef); err != nil {

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/muster-cloud/muster/agent/driver"
 )
 
 // The verbs of a process's supervisor, and the descriptors that it inherits beside those of a machine's.
@@ -146,9 +148,15 @@ func (a *attendant) finish(status *syscall.WaitStatus, failure error) error {
 
 // serviceEnd is what is known of a process that has ended.
 type serviceEnd struct {
-	status  *syscall.WaitStatus // nil: unknown
-	failure error               // why it could not start
-	reason  string              // why it ended, when something else than its status says so
+	status    *syscall.WaitStatus // nil: unknown
+	failure   error               // why it could not start
+	restarted bool                // the host was
+}
+
+// serviceEnding is how a process ended.
+type serviceEnding struct {
+	ending
+	Cause driver.Cause `json:"cause"`
 }
 
 // finishService ends what is left of a process and writes down how it ended. Whoever calls it has the lock.
@@ -156,25 +164,37 @@ func finishService(at machine, r serviceRecord, end serviceEnd) error {
 	killed := r.Group.Kill()
 	_ = at.bound() // one that could not start has no log
 	e := at.judgeService(r, end)
-	return errors.Join(killed, r.Group.Remove(), at.setEnding(e))
+	return errors.Join(killed, r.Group.Remove(), at.write("exit.json", e))
+}
+
+// machineEnded reports whether the process ended because its machine did. What kills a machine kills both at a
+// time, so that one that was killed looks twice.
+func (r serviceRecord) machineEnded(status *syscall.WaitStatus) bool {
+	killed := status != nil && status.Signaled() && status.Signal() == syscall.SIGKILL
+	for deadline := time.Now().Add(300 * time.Millisecond); r.Leader.stays(); time.Sleep(5 * time.Millisecond) {
+		if !killed || time.Now().After(deadline) {
+			return false
+		}
+	}
+	return true
 }
 
 // judgeService puts an ending into words. It reads the group, which has to be there still.
-func (m machine) judgeService(r serviceRecord, end serviceEnd) ending {
-	e := ending{OOM: r.Group.OutOfMemory(), Ended: time.Now()}
+func (m machine) judgeService(r serviceRecord, end serviceEnd) serviceEnding {
+	e := serviceEnding{ending: ending{OOM: r.Group.OutOfMemory(), Ended: time.Now()}}
 	if end.status != nil && end.status.Exited() {
 		code := end.status.ExitStatus()
 		e.Code = &code
 	}
 	switch {
+	case end.restarted:
+		e.Reason, e.Cause = hostRestarted, driver.Machine
+	case m.stopping():
+		e.Reason, e.Cause = "stopped", driver.Stopped
+	case r.machineEnded(end.status):
+		e.Reason, e.Cause = "ended with its instance", driver.Machine
 	case end.failure != nil:
 		e.Code, e.Reason = nil, couldNotStart+end.failure.Error()
-	case end.reason != "":
-		e.Reason = end.reason
-	case m.stopping():
-		e.Reason = "stopped"
-	case !r.Leader.stays():
-		e.Reason = "ended with its instance"
 	case e.OOM && (e.Code == nil || *e.Code != 0):
 		e.Reason = "out of memory"
 	case end.status == nil:

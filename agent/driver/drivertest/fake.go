@@ -13,7 +13,8 @@ import (
 	"github.com/muster-cloud/muster/agent/driver"
 )
 
-// Fake is a driver in memory; it implements driver.Images, driver.Logs, driver.Stats and driver.Volumes too.
+// Fake is a driver in memory; it implements driver.Images, driver.Logs, driver.Stats, driver.Volumes,
+// driver.Processes, driver.ProcessLogs and driver.Exec too.
 type Fake struct {
 	host *Host
 }

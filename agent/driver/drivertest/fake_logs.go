@@ -16,14 +16,18 @@ func (f *Fake) ReadLog(_ context.Context, name string, r driver.LogRead) (driver
 	if !ok {
 		return driver.LogPart{}, fmt.Errorf("%w: %s", driver.ErrNotFound, name)
 	}
-	text := m.process.Output()
+	return readText(m.process.Output(), r, m.status.State == driver.Exited), nil
+}
+
+// readText reads a part of a log that is kept whole.
+func readText(text string, r driver.LogRead, exited bool) driver.LogPart {
 	from := min(int(r.Offset), len(text))
 	if r.Offset < 0 {
 		from = lastLines(text, r.Tail)
 	}
 	part := driver.LogPart{Offset: int64(from), End: int64(len(text)), Data: []byte(text[from:min(len(text), from+r.Limit)])}
-	part.Ended = m.status.State == driver.Exited && len(part.Data) == 0
-	return part, nil
+	part.Ended = exited && len(part.Data) == 0
+	return part
 }
 
 // lastLines is where the last lines begin; below 0 means all.

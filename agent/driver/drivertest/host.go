@@ -27,6 +27,11 @@ type Host struct {
 	volumes  map[string]*Disk
 	allowed  map[string]*Disk // host paths
 	lastPID  int
+
+	processes       map[driver.ProcessRef]*fakeProcess
+	processWatchers map[*watcher]struct{}
+	starts          map[driver.ProcessRef]int
+
 	payloads sync.WaitGroup
 }
 
@@ -55,6 +60,10 @@ func NewHost(images ...string) *Host {
 		volumes:  map[string]*Disk{},
 		allowed:  map[string]*Disk{},
 		lastPID:  1000,
+
+		processes:       map[driver.ProcessRef]*fakeProcess{},
+		processWatchers: map[*watcher]struct{}{},
+		starts:          map[driver.ProcessRef]int{},
 	}
 }
 

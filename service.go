@@ -103,7 +103,7 @@ const (
 // RestartPolicy is how a service that ended by itself is started again: after a pause
 // that doubles each time, and starts over once it has run for Window.
 type RestartPolicy struct {
-	When     RestartWhen   `json:"when"`
+	When     RestartWhen   `json:"when,omitempty"`
 	Backoff  time.Duration `json:"backoff,omitempty"`  // the first pause; 0: 1 s
 	Longest  time.Duration `json:"longest,omitempty"`  // the longest pause; 0: 1 min
 	Attempts int           `json:"attempts,omitempty"` // in Window, after which it is FAILED; 0: 5; below 0: no limit

@@ -119,7 +119,8 @@ func (d doer) Do(req *http.Request) (*http.Response, error) {
 		req.Header[name] = values
 	}
 	req.Header.Set("Accept", "application/json")
-	httpClient := http.Client{Transport: d.c.options.Transport}
+	// A key is for this server: it does not follow to where the server says.
+	httpClient := http.Client{Transport: d.c.options.Transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	resp, err := httpClient.Do(req)
 	if err != nil {
 		return nil, err

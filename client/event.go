@@ -13,7 +13,7 @@ import (
 const EventRestart muster.EventType = "RESTART"
 
 // Event is one event of a watch. Which parts are there depends on its type, as
-// the schema says of HealthChange, NodeChange and InstanceChange.
+// the schema says of HealthChange, NodeChange, InstanceChange and ServiceChange.
 type Event struct {
 	Type           muster.EventType  `json:"type"`
 	Cursor         string            `json:"cursor,omitempty"` // resume after it; empty on PRESENT and RESTART
@@ -28,6 +28,7 @@ type Event struct {
 	Left           bool              `json:"left,omitempty"` // it no longer matches the filter, or is gone
 	Node           *Node             `json:"node,omitempty"`
 	Instance       *Instance         `json:"instance,omitempty"`
+	Service        *Service          `json:"service,omitempty"`
 	Condition      *Condition        `json:"condition,omitempty"` // of the cluster itself
 }
 
@@ -35,6 +36,8 @@ type Event struct {
 func (e *Event) name() {
 	switch {
 	case e.ObjectID != "":
+	case e.Service != nil:
+		e.ObjectID = string(e.Service.ID)
 	case e.Instance != nil:
 		e.ObjectID = string(e.Instance.ID)
 	case e.Node != nil:

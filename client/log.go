@@ -12,7 +12,7 @@ import (
 	"github.com/muster-cloud/muster/client/operations"
 )
 
-// LogOptions say what to read of an instance's log; the zero value reads all that
+// LogOptions say what to read of an instance's or a service's log; the zero value reads all that
 // is kept.
 type LogOptions struct {
 	After  string // go on after this place, the Place of an earlier piece; default begin anew
@@ -28,11 +28,21 @@ type LogOptions struct {
 // Follow, and otherwise tried again a few times; nothing is missed or told twice, as far
 // as the node still has it.
 func (c *Client) InstanceLogs(ctx context.Context, id muster.InstanceID, o LogOptions, each func(muster.LogPiece) error) error {
+	return c.readLog(ctx, &logReader{name: "InstanceLogs", document: operations.InstanceLogs_Operation, id: string(id), options: o, each: each})
+}
+
+// ServiceLogs is InstanceLogs for what a service wrote to its standard output and error.
+func (c *Client) ServiceLogs(ctx context.Context, id muster.ServiceID, o LogOptions, each func(muster.LogPiece) error) error {
+	return c.readLog(ctx, &logReader{name: "ServiceLogs", document: operations.ServiceLogs_Operation, id: string(id), options: o, each: each})
+}
+
+func (c *Client) readLog(ctx context.Context, l *logReader) error {
 	pauses := &backoff.ExponentialBackOff{
 		InitialInterval: firstPause, MaxInterval: longestPause, Multiplier: 2, RandomizationFactor: 0.5,
 	}
 	pauses.Reset()
-	l := &logReader{client: c, id: id, options: o, each: each}
+	l.client = c
+	o := l.options
 	for tries := uint(1); ; tries++ {
 		before := l.options.After
 		err := l.connection(ctx)
@@ -62,10 +72,12 @@ func (c *Client) InstanceLogs(ctx context.Context, id muster.InstanceID, o LogOp
 
 // logReader is one reading across its connections.
 type logReader struct {
-	client  *Client
-	id      muster.InstanceID
-	options LogOptions
-	each    func(muster.LogPiece) error
+	client   *Client
+	name     string // of the operation
+	document string
+	id       string
+	options  LogOptions
+	each     func(muster.LogPiece) error
 }
 
 // connection reads on one connection: nil at the log's end, a *lostError when another
@@ -77,7 +89,7 @@ func (l *logReader) connection(ctx context.Context) error {
 	} else if l.options.Tail != nil {
 		variables["tail"] = *l.options.Tail
 	}
-	return pull(ctx, l.client, operation{"InstanceLogs", operations.InstanceLogs_Operation, variables}, func(piece *muster.LogPiece) error {
+	return pull(ctx, l.client, operation{l.name, l.document, variables}, func(piece *muster.LogPiece) error {
 		if err := l.each(*piece); err != nil {
 			return &callbackError{err}
 		}

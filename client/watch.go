@@ -51,6 +51,11 @@ func (c *Client) WatchInstances(ctx context.Context, filter *muster.InstanceFilt
 	return c.watch(ctx, subscription{"WatchInstances", operations.WatchInstances_Operation, given(filter)}, o, each)
 }
 
+// WatchServices delivers every change of services; see WatchHealth.
+func (c *Client) WatchServices(ctx context.Context, filter *muster.ServiceFilter, o WatchOptions, each func(Event) error) error {
+	return c.watch(ctx, subscription{"WatchServices", operations.WatchServices_Operation, given(filter)}, o, each)
+}
+
 // given keeps a nil filter from becoming an interface that is not nil.
 func given[T any](filter *T) any {
 	if filter == nil {

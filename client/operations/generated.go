@@ -549,6 +549,34 @@ func (v *CreatedToken) GetJoinToken() *JoinToken { return v.JoinToken }
 // GetText returns CreatedToken.Text, and is useful for accessing the field via an interface.
 func (v *CreatedToken) GetText() string { return v.Text }
 
+// DeployServiceDeployServiceDeployServicePayload includes the requested fields of the GraphQL type DeployServicePayload.
+// The GraphQL type's documentation follows.
+//
+// The deployed service.
+type DeployServiceDeployServiceDeployServicePayload struct {
+	// The service.
+	Service *Service `json:"service"`
+	// The revision of the commit.
+	Revision int64 `json:"revision"`
+}
+
+// GetService returns DeployServiceDeployServiceDeployServicePayload.Service, and is useful for accessing the field via an interface.
+func (v *DeployServiceDeployServiceDeployServicePayload) GetService() *Service { return v.Service }
+
+// GetRevision returns DeployServiceDeployServiceDeployServicePayload.Revision, and is useful for accessing the field via an interface.
+func (v *DeployServiceDeployServiceDeployServicePayload) GetRevision() int64 { return v.Revision }
+
+// DeployServiceResponse is returned by DeployService on success.
+type DeployServiceResponse struct {
+	// Deploys an application into an instance, or into one that is launched for it; its node does it afterwards.
+	DeployService *DeployServiceDeployServiceDeployServicePayload `json:"deployService"`
+}
+
+// GetDeployService returns DeployServiceResponse.DeployService, and is useful for accessing the field via an interface.
+func (v *DeployServiceResponse) GetDeployService() *DeployServiceDeployServiceDeployServicePayload {
+	return v.DeployService
+}
+
 // DrainNodeDrainNodeDrainNodePayload includes the requested fields of the GraphQL type DrainNodePayload.
 // The GraphQL type's documentation follows.
 //
@@ -1495,6 +1523,15 @@ type ListNodesResponse struct {
 // GetNodes returns ListNodesResponse.Nodes, and is useful for accessing the field via an interface.
 func (v *ListNodesResponse) GetNodes() *NodeConnection { return v.Nodes }
 
+// ListServicesResponse is returned by ListServices on success.
+type ListServicesResponse struct {
+	// The services in order of their number; removed ones when their status is asked for.
+	Services *ServiceConnection `json:"services"`
+}
+
+// GetServices returns ListServicesResponse.Services, and is useful for accessing the field via an interface.
+func (v *ListServicesResponse) GetServices() *ServiceConnection { return v.Services }
+
 // ListVolumesResponse is returned by ListVolumes on success.
 type ListVolumesResponse struct {
 	// The volumes of the nodes in order of their name. A name is in the whole cluster one volume, unless nodes came together that each had one.
@@ -1861,11 +1898,77 @@ func (v *PageInfo) GetEndCursor() *string { return v.EndCursor }
 // ReadAssignmentsResponse is returned by ReadAssignments on success.
 type ReadAssignmentsResponse struct {
 	// For agents: what the registry wants of one node, in full.
-	Assignments *muster.Assignments `json:"assignments"`
+	Assignments *muster.Assignments `json:"-"`
 }
 
 // GetAssignments returns ReadAssignmentsResponse.Assignments, and is useful for accessing the field via an interface.
 func (v *ReadAssignmentsResponse) GetAssignments() *muster.Assignments { return v.Assignments }
+
+func (v *ReadAssignmentsResponse) UnmarshalJSON(b []byte) error {
+
+	if string(b) == "null" {
+		return nil
+	}
+
+	var firstPass struct {
+		*ReadAssignmentsResponse
+		Assignments json.RawMessage `json:"assignments"`
+		graphql.NoUnmarshalJSON
+	}
+	firstPass.ReadAssignmentsResponse = v
+
+	err := json.Unmarshal(b, &firstPass)
+	if err != nil {
+		return err
+	}
+
+	{
+		dst := &v.Assignments
+		src := firstPass.Assignments
+		if len(src) != 0 && string(src) != "null" {
+			*dst = new(muster.Assignments)
+			err = UnmarshalAssignments(
+				src, *dst)
+			if err != nil {
+				return fmt.Errorf(
+					"unable to unmarshal ReadAssignmentsResponse.Assignments: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
+type __premarshalReadAssignmentsResponse struct {
+	Assignments json.RawMessage `json:"assignments"`
+}
+
+func (v *ReadAssignmentsResponse) MarshalJSON() ([]byte, error) {
+	premarshaled, err := v.__premarshalJSON()
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(premarshaled)
+}
+
+func (v *ReadAssignmentsResponse) __premarshalJSON() (*__premarshalReadAssignmentsResponse, error) {
+	var retval __premarshalReadAssignmentsResponse
+
+	{
+
+		dst := &retval.Assignments
+		src := v.Assignments
+		if src != nil {
+			var err error
+			*dst, err = json.Marshal(
+				src)
+			if err != nil {
+				return nil, fmt.Errorf(
+					"unable to marshal ReadAssignmentsResponse.Assignments: %w", err)
+			}
+		}
+	}
+	return &retval, nil
+}
 
 // ReadClusterHealthResponse is returned by ReadClusterHealth on success.
 type ReadClusterHealthResponse struct {
@@ -1902,6 +2005,36 @@ type RegisterNodeResponse struct {
 
 // GetRegisterNode returns RegisterNodeResponse.RegisterNode, and is useful for accessing the field via an interface.
 func (v *RegisterNodeResponse) GetRegisterNode() *Registration { return v.RegisterNode }
+
+// RegisterServiceRegisterServiceRegisterServicePayload includes the requested fields of the GraphQL type RegisterServicePayload.
+// The GraphQL type's documentation follows.
+//
+// The announced service.
+type RegisterServiceRegisterServiceRegisterServicePayload struct {
+	// The service.
+	Service *Service `json:"service"`
+	// The revision of the commit.
+	Revision int64 `json:"revision"`
+}
+
+// GetService returns RegisterServiceRegisterServiceRegisterServicePayload.Service, and is useful for accessing the field via an interface.
+func (v *RegisterServiceRegisterServiceRegisterServicePayload) GetService() *Service {
+	return v.Service
+}
+
+// GetRevision returns RegisterServiceRegisterServiceRegisterServicePayload.Revision, and is useful for accessing the field via an interface.
+func (v *RegisterServiceRegisterServiceRegisterServicePayload) GetRevision() int64 { return v.Revision }
+
+// RegisterServiceResponse is returned by RegisterService on success.
+type RegisterServiceResponse struct {
+	// Announces a process that runs already in an instance: it is checked and registered, and never started or stopped.
+	RegisterService *RegisterServiceRegisterServiceRegisterServicePayload `json:"registerService"`
+}
+
+// GetRegisterService returns RegisterServiceResponse.RegisterService, and is useful for accessing the field via an interface.
+func (v *RegisterServiceResponse) GetRegisterService() *RegisterServiceRegisterServiceRegisterServicePayload {
+	return v.RegisterService
+}
 
 // Registration includes the requested fields of the GraphQL type RegisterNodePayload.
 // The GraphQL type's documentation follows.
@@ -1983,6 +2116,34 @@ type RemoveNodeResponse struct {
 // GetRemoveNode returns RemoveNodeResponse.RemoveNode, and is useful for accessing the field via an interface.
 func (v *RemoveNodeResponse) GetRemoveNode() *RemoveNodeRemoveNodeRemoveNodePayload {
 	return v.RemoveNode
+}
+
+// RemoveServiceRemoveServiceRemoveServicePayload includes the requested fields of the GraphQL type RemoveServicePayload.
+// The GraphQL type's documentation follows.
+//
+// The service that is to be removed.
+type RemoveServiceRemoveServiceRemoveServicePayload struct {
+	// The service.
+	Service *Service `json:"service"`
+	// The revision of the commit.
+	Revision int64 `json:"revision"`
+}
+
+// GetService returns RemoveServiceRemoveServiceRemoveServicePayload.Service, and is useful for accessing the field via an interface.
+func (v *RemoveServiceRemoveServiceRemoveServicePayload) GetService() *Service { return v.Service }
+
+// GetRevision returns RemoveServiceRemoveServiceRemoveServicePayload.Revision, and is useful for accessing the field via an interface.
+func (v *RemoveServiceRemoveServiceRemoveServicePayload) GetRevision() int64 { return v.Revision }
+
+// RemoveServiceResponse is returned by RemoveService on success.
+type RemoveServiceResponse struct {
+	// Ends a service for good, and the instance that was launched for it.
+	RemoveService *RemoveServiceRemoveServiceRemoveServicePayload `json:"removeService"`
+}
+
+// GetRemoveService returns RemoveServiceResponse.RemoveService, and is useful for accessing the field via an interface.
+func (v *RemoveServiceResponse) GetRemoveService() *RemoveServiceRemoveServiceRemoveServicePayload {
+	return v.RemoveService
 }
 
 // RemoveVolumeRemoveVolumeRemoveVolumePayload includes the requested fields of the GraphQL type RemoveVolumePayload.
@@ -2072,6 +2233,29 @@ func (v *ReportAnswer) GetRemove() []string { return v.Remove }
 // GetRevision returns ReportAnswer.Revision, and is useful for accessing the field via an interface.
 func (v *ReportAnswer) GetRevision() int64 { return v.Revision }
 
+// ReportCheckReportCheckReportCheckPayload includes the requested fields of the GraphQL type ReportCheckPayload.
+// The GraphQL type's documentation follows.
+//
+// The service whose check was told.
+type ReportCheckReportCheckReportCheckPayload struct {
+	// The service.
+	Service *Service `json:"service"`
+}
+
+// GetService returns ReportCheckReportCheckReportCheckPayload.Service, and is useful for accessing the field via an interface.
+func (v *ReportCheckReportCheckReportCheckPayload) GetService() *Service { return v.Service }
+
+// ReportCheckResponse is returned by ReportCheck on success.
+type ReportCheckResponse struct {
+	// For services: says what a TTL check found; UNAVAILABLE while its node is away.
+	ReportCheck *ReportCheckReportCheckReportCheckPayload `json:"reportCheck"`
+}
+
+// GetReportCheck returns ReportCheckResponse.ReportCheck, and is useful for accessing the field via an interface.
+func (v *ReportCheckResponse) GetReportCheck() *ReportCheckReportCheckReportCheckPayload {
+	return v.ReportCheck
+}
+
 // ReportInstancesResponse is returned by ReportInstances on success.
 type ReportInstancesResponse struct {
 	// For agents: the node's whole inventory, each time that it changed.
@@ -2105,6 +2289,34 @@ type RestartInstanceRestartInstanceRestartInstancePayload struct {
 func (v *RestartInstanceRestartInstanceRestartInstancePayload) GetInstance() *Instance {
 	return v.Instance
 }
+
+// RestartServiceResponse is returned by RestartService on success.
+type RestartServiceResponse struct {
+	// Stops a service and starts it again.
+	RestartService *RestartServiceRestartServiceRestartServicePayload `json:"restartService"`
+}
+
+// GetRestartService returns RestartServiceResponse.RestartService, and is useful for accessing the field via an interface.
+func (v *RestartServiceResponse) GetRestartService() *RestartServiceRestartServiceRestartServicePayload {
+	return v.RestartService
+}
+
+// RestartServiceRestartServiceRestartServicePayload includes the requested fields of the GraphQL type RestartServicePayload.
+// The GraphQL type's documentation follows.
+//
+// The service that is to be started anew.
+type RestartServiceRestartServiceRestartServicePayload struct {
+	// The service.
+	Service *Service `json:"service"`
+	// The revision of the commit.
+	Revision int64 `json:"revision"`
+}
+
+// GetService returns RestartServiceRestartServiceRestartServicePayload.Service, and is useful for accessing the field via an interface.
+func (v *RestartServiceRestartServiceRestartServicePayload) GetService() *Service { return v.Service }
+
+// GetRevision returns RestartServiceRestartServiceRestartServicePayload.Revision, and is useful for accessing the field via an interface.
+func (v *RestartServiceRestartServiceRestartServicePayload) GetRevision() int64 { return v.Revision }
 
 // RevokeAccessKeyResponse is returned by RevokeAccessKey on success.
 type RevokeAccessKeyResponse struct {
@@ -2387,6 +2599,531 @@ func (v *ServerInfo) __premarshalJSON() (*__premarshalServerInfo, error) {
 	return &retval, nil
 }
 
+// Service includes the GraphQL fields of Service requested by the fragment Service.
+// The GraphQL type's documentation follows.
+//
+// An application in an instance.
+type Service struct {
+	// `svc-1`, `svc-2`, …; never reused.
+	ID muster.ServiceID `json:"id"`
+	// What it is called, unique in its instance.
+	Name string `json:"name"`
+	// The id of the instance that it is in.
+	InstanceID muster.InstanceID `json:"instanceId"`
+	// The node that it is on; null while its instance waits, and when the node is gone.
+	Node *ServiceNode `json:"node"`
+	// Whether the instance was launched for it, and goes with it.
+	OwnsInstance bool `json:"ownsInstance"`
+	// Whether somebody else runs its process: it is only checked.
+	Announced bool `json:"announced"`
+	// Where its files come from; empty: there are none.
+	DeployURL string `json:"deployUrl"`
+	// The SHA-256 checksum of what comes from there; empty: any was taken.
+	SHA256 string `json:"sha256"`
+	// The command that it runs; empty: the file that was fetched.
+	Command []string `json:"command"`
+	// The names of its environment variables; the values go to its node only.
+	EnvNames []string `json:"envNames"`
+	// Who it runs as in the instance; empty: somebody without rights.
+	User string `json:"user"`
+	// Where it runs in the instance; empty: where its files are.
+	Dir string `json:"dir"`
+	// Its port in the instance; 0: none.
+	Port int `json:"port"`
+	// The port of its node that leads to it.
+	Publish *muster.Published `json:"publish"`
+	// Its health checks.
+	Checks []muster.Check `json:"-"`
+	// What they found.
+	CheckResults []muster.CheckResult `json:"checkResults"`
+	// How it is started again.
+	Restart muster.RestartPolicy `json:"-"`
+	// Its entries in the discovery feed while it is stable.
+	RegisterWhenStable []muster.RegistrationSpec `json:"-"`
+	// How long it has to be well before it is stable.
+	StableFor time.Duration `json:"-"`
+	// What was observed.
+	Status muster.ServiceStatus `json:"status"`
+	// Why it is in this status.
+	StatusReason string `json:"statusReason"`
+	// Whether it does what it should, its instance and its node considered, now.
+	Health muster.ServiceHealth `json:"health"`
+	// What its agent reported of it.
+	ReportedHealth muster.ServiceHealth `json:"reportedHealth"`
+	// Why its agent reported that.
+	HealthReason string `json:"healthReason"`
+	// What was observed when it is not healthy; volatile.
+	UnhealthyBecause *Evidence `json:"unhealthyBecause"`
+	// What was asked for.
+	Desired muster.DesiredStatus `json:"desired"`
+	// Raised at each start that somebody asks for.
+	Generation int64 `json:"generation"`
+	// How often its policy has started it again since then.
+	Restarts int `json:"restarts"`
+	// The process id on its node while it runs.
+	PID *int `json:"pid"`
+	// The status that its process ended with last.
+	ExitCode *int `json:"exitCode"`
+	// When it was deployed.
+	CreatedAt time.Time `json:"createdAt"`
+	// When its process was started last.
+	StartedAt *time.Time `json:"startedAt"`
+	// When it ended.
+	EndedAt *time.Time `json:"endedAt"`
+	// When nothing was left of it.
+	RemovedAt *time.Time `json:"removedAt"`
+	// The revision of its newest change.
+	Revision int64 `json:"revision"`
+}
+
+// GetID returns Service.ID, and is useful for accessing the field via an interface.
+func (v *Service) GetID() muster.ServiceID { return v.ID }
+
+// GetName returns Service.Name, and is useful for accessing the field via an interface.
+func (v *Service) GetName() string { return v.Name }
+
+// GetInstanceID returns Service.InstanceID, and is useful for accessing the field via an interface.
+func (v *Service) GetInstanceID() muster.InstanceID { return v.InstanceID }
+
+// GetNode returns Service.Node, and is useful for accessing the field via an interface.
+func (v *Service) GetNode() *ServiceNode { return v.Node }
+
+// GetOwnsInstance returns Service.OwnsInstance, and is useful for accessing the field via an interface.
+func (v *Service) GetOwnsInstance() bool { return v.OwnsInstance }
+
+// GetAnnounced returns Service.Announced, and is useful for accessing the field via an interface.
+func (v *Service) GetAnnounced() bool { return v.Announced }
+
+// GetDeployURL returns Service.DeployURL, and is useful for accessing the field via an interface.
+func (v *Service) GetDeployURL() string { return v.DeployURL }
+
+// GetSHA256 returns Service.SHA256, and is useful for accessing the field via an interface.
+func (v *Service) GetSHA256() string { return v.SHA256 }
+
+// GetCommand returns Service.Command, and is useful for accessing the field via an interface.
+func (v *Service) GetCommand() []string { return v.Command }
+
+// GetEnvNames returns Service.EnvNames, and is useful for accessing the field via an interface.
+func (v *Service) GetEnvNames() []string { return v.EnvNames }
+
+// GetUser returns Service.User, and is useful for accessing the field via an interface.
+func (v *Service) GetUser() string { return v.User }
+
+// GetDir returns Service.Dir, and is useful for accessing the field via an interface.
+func (v *Service) GetDir() string { return v.Dir }
+
+// GetPort returns Service.Port, and is useful for accessing the field via an interface.
+func (v *Service) GetPort() int { return v.Port }
+
+// GetPublish returns Service.Publish, and is useful for accessing the field via an interface.
+func (v *Service) GetPublish() *muster.Published { return v.Publish }
+
+// GetChecks returns Service.Checks, and is useful for accessing the field via an interface.
+func (v *Service) GetChecks() []muster.Check { return v.Checks }
+
+// GetCheckResults returns Service.CheckResults, and is useful for accessing the field via an interface.
+func (v *Service) GetCheckResults() []muster.CheckResult { return v.CheckResults }
+
+// GetRestart returns Service.Restart, and is useful for accessing the field via an interface.
+func (v *Service) GetRestart() muster.RestartPolicy { return v.Restart }
+
+// GetRegisterWhenStable returns Service.RegisterWhenStable, and is useful for accessing the field via an interface.
+func (v *Service) GetRegisterWhenStable() []muster.RegistrationSpec { return v.RegisterWhenStable }
+
+// GetStableFor returns Service.StableFor, and is useful for accessing the field via an interface.
+func (v *Service) GetStableFor() time.Duration { return v.StableFor }
+
+// GetStatus returns Service.Status, and is useful for accessing the field via an interface.
+func (v *Service) GetStatus() muster.ServiceStatus { return v.Status }
+
+// GetStatusReason returns Service.StatusReason, and is useful for accessing the field via an interface.
+func (v *Service) GetStatusReason() string { return v.StatusReason }
+
+// GetHealth returns Service.Health, and is useful for accessing the field via an interface.
+func (v *Service) GetHealth() muster.ServiceHealth { return v.Health }
+
+// GetReportedHealth returns Service.ReportedHealth, and is useful for accessing the field via an interface.
+func (v *Service) GetReportedHealth() muster.ServiceHealth { return v.ReportedHealth }
+
+// GetHealthReason returns Service.HealthReason, and is useful for accessing the field via an interface.
+func (v *Service) GetHealthReason() string { return v.HealthReason }
+
+// GetUnhealthyBecause returns Service.UnhealthyBecause, and is useful for accessing the field via an interface.
+func (v *Service) GetUnhealthyBecause() *Evidence { return v.UnhealthyBecause }
+
+// GetDesired returns Service.Desired, and is useful for accessing the field via an interface.
+func (v *Service) GetDesired() muster.DesiredStatus { return v.Desired }
+
+// GetGeneration returns Service.Generation, and is useful for accessing the field via an interface.
+func (v *Service) GetGeneration() int64 { return v.Generation }
+
+// GetRestarts returns Service.Restarts, and is useful for accessing the field via an interface.
+func (v *Service) GetRestarts() int { return v.Restarts }
+
+// GetPID returns Service.PID, and is useful for accessing the field via an interface.
+func (v *Service) GetPID() *int { return v.PID }
+
+// GetExitCode returns Service.ExitCode, and is useful for accessing the field via an interface.
+func (v *Service) GetExitCode() *int { return v.ExitCode }
+
+// GetCreatedAt returns Service.CreatedAt, and is useful for accessing the field via an interface.
+func (v *Service) GetCreatedAt() time.Time { return v.CreatedAt }
+
+// GetStartedAt returns Service.StartedAt, and is useful for accessing the field via an interface.
+func (v *Service) GetStartedAt() *time.Time { return v.StartedAt }
+
+// GetEndedAt returns Service.EndedAt, and is useful for accessing the field via an interface.
+func (v *Service) GetEndedAt() *time.Time { return v.EndedAt }
+
+// GetRemovedAt returns Service.RemovedAt, and is useful for accessing the field via an interface.
+func (v *Service) GetRemovedAt() *time.Time { return v.RemovedAt }
+
+// GetRevision returns Service.Revision, and is useful for accessing the field via an interface.
+func (v *Service) GetRevision() int64 { return v.Revision }
+
+func (v *Service) UnmarshalJSON(b []byte) error {
+
+	if string(b) == "null" {
+		return nil
+	}
+
+	var firstPass struct {
+		*Service
+		Checks             []json.RawMessage `json:"checks"`
+		Restart            json.RawMessage   `json:"restart"`
+		RegisterWhenStable []json.RawMessage `json:"registerWhenStable"`
+		StableFor          json.RawMessage   `json:"stableFor"`
+		graphql.NoUnmarshalJSON
+	}
+	firstPass.Service = v
+
+	err := json.Unmarshal(b, &firstPass)
+	if err != nil {
+		return err
+	}
+
+	{
+		dst := &v.Checks
+		src := firstPass.Checks
+		*dst = make(
+			[]muster.Check,
+			len(src))
+		for i, src := range src {
+			dst := &(*dst)[i]
+			if len(src) != 0 && string(src) != "null" {
+				err = UnmarshalCheck(
+					src, dst)
+				if err != nil {
+					return fmt.Errorf(
+						"unable to unmarshal Service.Checks: %w", err)
+				}
+			}
+		}
+	}
+
+	{
+		dst := &v.Restart
+		src := firstPass.Restart
+		if len(src) != 0 && string(src) != "null" {
+			err = UnmarshalRestartPolicy(
+				src, dst)
+			if err != nil {
+				return fmt.Errorf(
+					"unable to unmarshal Service.Restart: %w", err)
+			}
+		}
+	}
+
+	{
+		dst := &v.RegisterWhenStable
+		src := firstPass.RegisterWhenStable
+		*dst = make(
+			[]muster.RegistrationSpec,
+			len(src))
+		for i, src := range src {
+			dst := &(*dst)[i]
+			if len(src) != 0 && string(src) != "null" {
+				err = UnmarshalRegistrationSpec(
+					src, dst)
+				if err != nil {
+					return fmt.Errorf(
+						"unable to unmarshal Service.RegisterWhenStable: %w", err)
+				}
+			}
+		}
+	}
+
+	{
+		dst := &v.StableFor
+		src := firstPass.StableFor
+		if len(src) != 0 && string(src) != "null" {
+			err = UnmarshalDuration(
+				src, dst)
+			if err != nil {
+				return fmt.Errorf(
+					"unable to unmarshal Service.StableFor: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
+type __premarshalService struct {
+	ID muster.ServiceID `json:"id"`
+
+	Name string `json:"name"`
+
+	InstanceID muster.InstanceID `json:"instanceId"`
+
+	Node *ServiceNode `json:"node"`
+
+	OwnsInstance bool `json:"ownsInstance"`
+
+	Announced bool `json:"announced"`
+
+	DeployURL string `json:"deployUrl"`
+
+	SHA256 string `json:"sha256"`
+
+	Command []string `json:"command"`
+
+	EnvNames []string `json:"envNames"`
+
+	User string `json:"user"`
+
+	Dir string `json:"dir"`
+
+	Port int `json:"port"`
+
+	Publish *muster.Published `json:"publish"`
+
+	Checks []json.RawMessage `json:"checks"`
+
+	CheckResults []muster.CheckResult `json:"checkResults"`
+
+	Restart json.RawMessage `json:"restart"`
+
+	RegisterWhenStable []json.RawMessage `json:"registerWhenStable"`
+
+	StableFor json.RawMessage `json:"stableFor"`
+
+	Status muster.ServiceStatus `json:"status"`
+
+	StatusReason string `json:"statusReason"`
+
+	Health muster.ServiceHealth `json:"health"`
+
+	ReportedHealth muster.ServiceHealth `json:"reportedHealth"`
+
+	HealthReason string `json:"healthReason"`
+
+	UnhealthyBecause *Evidence `json:"unhealthyBecause"`
+
+	Desired muster.DesiredStatus `json:"desired"`
+
+	Generation int64 `json:"generation"`
+
+	Restarts int `json:"restarts"`
+
+	PID *int `json:"pid"`
+
+	ExitCode *int `json:"exitCode"`
+
+	CreatedAt time.Time `json:"createdAt"`
+
+	StartedAt *time.Time `json:"startedAt"`
+
+	EndedAt *time.Time `json:"endedAt"`
+
+	RemovedAt *time.Time `json:"removedAt"`
+
+	Revision int64 `json:"revision"`
+}
+
+func (v *Service) MarshalJSON() ([]byte, error) {
+	premarshaled, err := v.__premarshalJSON()
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(premarshaled)
+}
+
+func (v *Service) __premarshalJSON() (*__premarshalService, error) {
+	var retval __premarshalService
+
+	retval.ID = v.ID
+	retval.Name = v.Name
+	retval.InstanceID = v.InstanceID
+	retval.Node = v.Node
+	retval.OwnsInstance = v.OwnsInstance
+	retval.Announced = v.Announced
+	retval.DeployURL = v.DeployURL
+	retval.SHA256 = v.SHA256
+	retval.Command = v.Command
+	retval.EnvNames = v.EnvNames
+	retval.User = v.User
+	retval.Dir = v.Dir
+	retval.Port = v.Port
+	retval.Publish = v.Publish
+	{
+
+		dst := &retval.Checks
+		src := v.Checks
+		*dst = make(
+			[]json.RawMessage,
+			len(src))
+		for i, src := range src {
+			dst := &(*dst)[i]
+			var err error
+			*dst, err = json.Marshal(
+				&src)
+			if err != nil {
+				return nil, fmt.Errorf(
+					"unable to marshal Service.Checks: %w", err)
+			}
+		}
+	}
+	retval.CheckResults = v.CheckResults
+	{
+
+		dst := &retval.Restart
+		src := v.Restart
+		var err error
+		*dst, err = json.Marshal(
+			&src)
+		if err != nil {
+			return nil, fmt.Errorf(
+				"unable to marshal Service.Restart: %w", err)
+		}
+	}
+	{
+
+		dst := &retval.RegisterWhenStable
+		src := v.RegisterWhenStable
+		*dst = make(
+			[]json.RawMessage,
+			len(src))
+		for i, src := range src {
+			dst := &(*dst)[i]
+			var err error
+			*dst, err = json.Marshal(
+				&src)
+			if err != nil {
+				return nil, fmt.Errorf(
+					"unable to marshal Service.RegisterWhenStable: %w", err)
+			}
+		}
+	}
+	{
+
+		dst := &retval.StableFor
+		src := v.StableFor
+		var err error
+		*dst, err = MarshalDuration(
+			&src)
+		if err != nil {
+			return nil, fmt.Errorf(
+				"unable to marshal Service.StableFor: %w", err)
+		}
+	}
+	retval.Status = v.Status
+	retval.StatusReason = v.StatusReason
+	retval.Health = v.Health
+	retval.ReportedHealth = v.ReportedHealth
+	retval.HealthReason = v.HealthReason
+	retval.UnhealthyBecause = v.UnhealthyBecause
+	retval.Desired = v.Desired
+	retval.Generation = v.Generation
+	retval.Restarts = v.Restarts
+	retval.PID = v.PID
+	retval.ExitCode = v.ExitCode
+	retval.CreatedAt = v.CreatedAt
+	retval.StartedAt = v.StartedAt
+	retval.EndedAt = v.EndedAt
+	retval.RemovedAt = v.RemovedAt
+	retval.Revision = v.Revision
+	return &retval, nil
+}
+
+// ServiceByIDResponse is returned by ServiceByID on success.
+type ServiceByIDResponse struct {
+	// A service by its id.
+	Service *Service `json:"service"`
+}
+
+// GetService returns ServiceByIDResponse.Service, and is useful for accessing the field via an interface.
+func (v *ServiceByIDResponse) GetService() *Service { return v.Service }
+
+// ServiceConnection includes the GraphQL fields of ServiceConnection requested by the fragment ServiceConnection.
+// The GraphQL type's documentation follows.
+//
+// A page of services.
+type ServiceConnection struct {
+	// The services with their cursors.
+	Edges []ServiceEdge `json:"edges"`
+	// How to go on.
+	PageInfo PageInfo `json:"pageInfo"`
+	// How many match in all.
+	TotalCount int `json:"totalCount"`
+}
+
+// GetEdges returns ServiceConnection.Edges, and is useful for accessing the field via an interface.
+func (v *ServiceConnection) GetEdges() []ServiceEdge { return v.Edges }
+
+// GetPageInfo returns ServiceConnection.PageInfo, and is useful for accessing the field via an interface.
+func (v *ServiceConnection) GetPageInfo() PageInfo { return v.PageInfo }
+
+// GetTotalCount returns ServiceConnection.TotalCount, and is useful for accessing the field via an interface.
+func (v *ServiceConnection) GetTotalCount() int { return v.TotalCount }
+
+// ServiceEdge includes the requested fields of the GraphQL type ServiceEdge.
+// The GraphQL type's documentation follows.
+//
+// A service on a page.
+type ServiceEdge struct {
+	// Continue after it.
+	Cursor string `json:"cursor"`
+	// The service.
+	Node *Service `json:"node"`
+}
+
+// GetCursor returns ServiceEdge.Cursor, and is useful for accessing the field via an interface.
+func (v *ServiceEdge) GetCursor() string { return v.Cursor }
+
+// GetNode returns ServiceEdge.Node, and is useful for accessing the field via an interface.
+func (v *ServiceEdge) GetNode() *Service { return v.Node }
+
+// ServiceLogsResponse is returned by ServiceLogs on success.
+type ServiceLogsResponse struct {
+	// What a service wrote to its standard output and error, piece by piece, until it is removed. UNAVAILABLE: its node is away; go on later with `after`.
+	ServiceLogs *muster.LogPiece `json:"serviceLogs"`
+}
+
+// GetServiceLogs returns ServiceLogsResponse.ServiceLogs, and is useful for accessing the field via an interface.
+func (v *ServiceLogsResponse) GetServiceLogs() *muster.LogPiece { return v.ServiceLogs }
+
+// ServiceNode includes the requested fields of the GraphQL type Node.
+// The GraphQL type's documentation follows.
+//
+// A machine with an agent.
+type ServiceNode struct {
+	// The name that the agent chose, by default the hostname; a label for people.
+	ID muster.NodeID `json:"id"`
+	// The identity that the server issued; never reused.
+	UID muster.NodeUID `json:"uid"`
+	// The address that it is reached at.
+	Addr string `json:"addr"`
+}
+
+// GetID returns ServiceNode.ID, and is useful for accessing the field via an interface.
+func (v *ServiceNode) GetID() muster.NodeID { return v.ID }
+
+// GetUID returns ServiceNode.UID, and is useful for accessing the field via an interface.
+func (v *ServiceNode) GetUID() muster.NodeUID { return v.UID }
+
+// GetAddr returns ServiceNode.Addr, and is useful for accessing the field via an interface.
+func (v *ServiceNode) GetAddr() string { return v.Addr }
+
 // SignIn includes the requested fields of the GraphQL type CreateSignInPayload.
 // The GraphQL type's documentation follows.
 //
@@ -2427,6 +3164,34 @@ type StartInstanceStartInstanceStartInstancePayload struct {
 // GetInstance returns StartInstanceStartInstanceStartInstancePayload.Instance, and is useful for accessing the field via an interface.
 func (v *StartInstanceStartInstanceStartInstancePayload) GetInstance() *Instance { return v.Instance }
 
+// StartServiceResponse is returned by StartService on success.
+type StartServiceResponse struct {
+	// Starts a service that has ended or was stopped.
+	StartService *StartServiceStartServiceStartServicePayload `json:"startService"`
+}
+
+// GetStartService returns StartServiceResponse.StartService, and is useful for accessing the field via an interface.
+func (v *StartServiceResponse) GetStartService() *StartServiceStartServiceStartServicePayload {
+	return v.StartService
+}
+
+// StartServiceStartServiceStartServicePayload includes the requested fields of the GraphQL type StartServicePayload.
+// The GraphQL type's documentation follows.
+//
+// The service that is to be started.
+type StartServiceStartServiceStartServicePayload struct {
+	// The service.
+	Service *Service `json:"service"`
+	// The revision of the commit.
+	Revision int64 `json:"revision"`
+}
+
+// GetService returns StartServiceStartServiceStartServicePayload.Service, and is useful for accessing the field via an interface.
+func (v *StartServiceStartServiceStartServicePayload) GetService() *Service { return v.Service }
+
+// GetRevision returns StartServiceStartServiceStartServicePayload.Revision, and is useful for accessing the field via an interface.
+func (v *StartServiceStartServiceStartServicePayload) GetRevision() int64 { return v.Revision }
+
 // StatusCount includes the requested fields of the GraphQL type StatusCount.
 // The GraphQL type's documentation follows.
 //
@@ -2466,6 +3231,34 @@ type StopInstanceStopInstanceStopInstancePayload struct {
 
 // GetInstance returns StopInstanceStopInstanceStopInstancePayload.Instance, and is useful for accessing the field via an interface.
 func (v *StopInstanceStopInstanceStopInstancePayload) GetInstance() *Instance { return v.Instance }
+
+// StopServiceResponse is returned by StopService on success.
+type StopServiceResponse struct {
+	// Stops a service; it keeps its id, its files and its log.
+	StopService *StopServiceStopServiceStopServicePayload `json:"stopService"`
+}
+
+// GetStopService returns StopServiceResponse.StopService, and is useful for accessing the field via an interface.
+func (v *StopServiceResponse) GetStopService() *StopServiceStopServiceStopServicePayload {
+	return v.StopService
+}
+
+// StopServiceStopServiceStopServicePayload includes the requested fields of the GraphQL type StopServicePayload.
+// The GraphQL type's documentation follows.
+//
+// The service that is to be stopped.
+type StopServiceStopServiceStopServicePayload struct {
+	// The service.
+	Service *Service `json:"service"`
+	// The revision of the commit.
+	Revision int64 `json:"revision"`
+}
+
+// GetService returns StopServiceStopServiceStopServicePayload.Service, and is useful for accessing the field via an interface.
+func (v *StopServiceStopServiceStopServicePayload) GetService() *Service { return v.Service }
+
+// GetRevision returns StopServiceStopServiceStopServicePayload.Revision, and is useful for accessing the field via an interface.
+func (v *StopServiceStopServiceStopServicePayload) GetRevision() int64 { return v.Revision }
 
 // TerminateInstanceResponse is returned by TerminateInstance on success.
 type TerminateInstanceResponse struct {
@@ -2656,6 +3449,8 @@ type WatchHealthHealthChangesHealthChange struct {
 	Node *Node `json:"node"`
 	// The instance as it was at this revision.
 	Instance *Instance `json:"instance"`
+	// The service as it was at this revision.
+	Service *Service `json:"service"`
 	// The condition as it was at this revision.
 	Condition *Condition `json:"condition"`
 }
@@ -2698,6 +3493,9 @@ func (v *WatchHealthHealthChangesHealthChange) GetNode() *Node { return v.Node }
 
 // GetInstance returns WatchHealthHealthChangesHealthChange.Instance, and is useful for accessing the field via an interface.
 func (v *WatchHealthHealthChangesHealthChange) GetInstance() *Instance { return v.Instance }
+
+// GetService returns WatchHealthHealthChangesHealthChange.Service, and is useful for accessing the field via an interface.
+func (v *WatchHealthHealthChangesHealthChange) GetService() *Service { return v.Service }
 
 // GetCondition returns WatchHealthHealthChangesHealthChange.Condition, and is useful for accessing the field via an interface.
 func (v *WatchHealthHealthChangesHealthChange) GetCondition() *Condition { return v.Condition }
@@ -2858,6 +3656,81 @@ type WatchNodesResponse struct {
 
 // GetNodeChanges returns WatchNodesResponse.NodeChanges, and is useful for accessing the field via an interface.
 func (v *WatchNodesResponse) GetNodeChanges() *WatchNodesNodeChangesNodeChange { return v.NodeChanges }
+
+// WatchServicesResponse is returned by WatchServices on success.
+type WatchServicesResponse struct {
+	// Every change of services. Their health here is that which their agents report; what becomes of a node is told once, by the node's own change.
+	ServiceChanges *WatchServicesServiceChangesServiceChange `json:"serviceChanges"`
+}
+
+// GetServiceChanges returns WatchServicesResponse.ServiceChanges, and is useful for accessing the field via an interface.
+func (v *WatchServicesResponse) GetServiceChanges() *WatchServicesServiceChangesServiceChange {
+	return v.ServiceChanges
+}
+
+// WatchServicesServiceChangesServiceChange includes the requested fields of the GraphQL type ServiceChange.
+// The GraphQL type's documentation follows.
+//
+// A change of a service.
+type WatchServicesServiceChangesServiceChange struct {
+	// What the event is.
+	Type muster.EventType `json:"type"`
+	// Resume after it; null on PRESENT.
+	Cursor *string `json:"cursor"`
+	// Its place in the log.
+	Revision int64 `json:"revision"`
+	// When it was committed.
+	At time.Time `json:"at"`
+	// What kind of thing changed; null on SYNCED and PROGRESS.
+	Kind *muster.ChangeKind `json:"kind"`
+	// Why.
+	Reason string `json:"reason"`
+	// Who.
+	Actor string `json:"actor"`
+	// The status before.
+	PreviousStatus string `json:"previousStatus"`
+	// The status after.
+	Status string `json:"status"`
+	// Whether the service no longer matches the filter, or is gone: told once.
+	Left bool `json:"left"`
+	// The service as it was at this revision; null on SYNCED and PROGRESS.
+	Service *Service `json:"service"`
+}
+
+// GetType returns WatchServicesServiceChangesServiceChange.Type, and is useful for accessing the field via an interface.
+func (v *WatchServicesServiceChangesServiceChange) GetType() muster.EventType { return v.Type }
+
+// GetCursor returns WatchServicesServiceChangesServiceChange.Cursor, and is useful for accessing the field via an interface.
+func (v *WatchServicesServiceChangesServiceChange) GetCursor() *string { return v.Cursor }
+
+// GetRevision returns WatchServicesServiceChangesServiceChange.Revision, and is useful for accessing the field via an interface.
+func (v *WatchServicesServiceChangesServiceChange) GetRevision() int64 { return v.Revision }
+
+// GetAt returns WatchServicesServiceChangesServiceChange.At, and is useful for accessing the field via an interface.
+func (v *WatchServicesServiceChangesServiceChange) GetAt() time.Time { return v.At }
+
+// GetKind returns WatchServicesServiceChangesServiceChange.Kind, and is useful for accessing the field via an interface.
+func (v *WatchServicesServiceChangesServiceChange) GetKind() *muster.ChangeKind { return v.Kind }
+
+// GetReason returns WatchServicesServiceChangesServiceChange.Reason, and is useful for accessing the field via an interface.
+func (v *WatchServicesServiceChangesServiceChange) GetReason() string { return v.Reason }
+
+// GetActor returns WatchServicesServiceChangesServiceChange.Actor, and is useful for accessing the field via an interface.
+func (v *WatchServicesServiceChangesServiceChange) GetActor() string { return v.Actor }
+
+// GetPreviousStatus returns WatchServicesServiceChangesServiceChange.PreviousStatus, and is useful for accessing the field via an interface.
+func (v *WatchServicesServiceChangesServiceChange) GetPreviousStatus() string {
+	return v.PreviousStatus
+}
+
+// GetStatus returns WatchServicesServiceChangesServiceChange.Status, and is useful for accessing the field via an interface.
+func (v *WatchServicesServiceChangesServiceChange) GetStatus() string { return v.Status }
+
+// GetLeft returns WatchServicesServiceChangesServiceChange.Left, and is useful for accessing the field via an interface.
+func (v *WatchServicesServiceChangesServiceChange) GetLeft() bool { return v.Left }
+
+// GetService returns WatchServicesServiceChangesServiceChange.Service, and is useful for accessing the field via an interface.
+func (v *WatchServicesServiceChangesServiceChange) GetService() *Service { return v.Service }
 
 // WhoamiResponse is returned by Whoami on success.
 type WhoamiResponse struct {
@@ -3053,6 +3926,77 @@ func (v *__CreateSignInInput) __premarshalJSON() (*__premarshal__CreateSignInInp
 		if err != nil {
 			return nil, fmt.Errorf(
 				"unable to marshal __CreateSignInInput.Ttl: %w", err)
+		}
+	}
+	return &retval, nil
+}
+
+// __DeployServiceInput is used internally by genqlient
+type __DeployServiceInput struct {
+	Input muster.DeployServiceInput `json:"-"`
+}
+
+// GetInput returns __DeployServiceInput.Input, and is useful for accessing the field via an interface.
+func (v *__DeployServiceInput) GetInput() muster.DeployServiceInput { return v.Input }
+
+func (v *__DeployServiceInput) UnmarshalJSON(b []byte) error {
+
+	if string(b) == "null" {
+		return nil
+	}
+
+	var firstPass struct {
+		*__DeployServiceInput
+		Input json.RawMessage `json:"input"`
+		graphql.NoUnmarshalJSON
+	}
+	firstPass.__DeployServiceInput = v
+
+	err := json.Unmarshal(b, &firstPass)
+	if err != nil {
+		return err
+	}
+
+	{
+		dst := &v.Input
+		src := firstPass.Input
+		if len(src) != 0 && string(src) != "null" {
+			err = json.Unmarshal(
+				src, dst)
+			if err != nil {
+				return fmt.Errorf(
+					"unable to unmarshal __DeployServiceInput.Input: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
+type __premarshal__DeployServiceInput struct {
+	Input json.RawMessage `json:"input"`
+}
+
+func (v *__DeployServiceInput) MarshalJSON() ([]byte, error) {
+	premarshaled, err := v.__premarshalJSON()
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(premarshaled)
+}
+
+func (v *__DeployServiceInput) __premarshalJSON() (*__premarshal__DeployServiceInput, error) {
+	var retval __premarshal__DeployServiceInput
+
+	{
+
+		dst := &retval.Input
+		src := v.Input
+		var err error
+		*dst, err = MarshalDeployServiceInput(
+			&src)
+		if err != nil {
+			return nil, fmt.Errorf(
+				"unable to marshal __DeployServiceInput.Input: %w", err)
 		}
 	}
 	return &retval, nil
@@ -3396,6 +4340,22 @@ func (v *__ListNodesInput) GetFirst() *int { return v.First }
 // GetAfter returns __ListNodesInput.After, and is useful for accessing the field via an interface.
 func (v *__ListNodesInput) GetAfter() *string { return v.After }
 
+// __ListServicesInput is used internally by genqlient
+type __ListServicesInput struct {
+	Filter *muster.ServiceFilter `json:"filter"`
+	First  *int                  `json:"first"`
+	After  *string               `json:"after"`
+}
+
+// GetFilter returns __ListServicesInput.Filter, and is useful for accessing the field via an interface.
+func (v *__ListServicesInput) GetFilter() *muster.ServiceFilter { return v.Filter }
+
+// GetFirst returns __ListServicesInput.First, and is useful for accessing the field via an interface.
+func (v *__ListServicesInput) GetFirst() *int { return v.First }
+
+// GetAfter returns __ListServicesInput.After, and is useful for accessing the field via an interface.
+func (v *__ListServicesInput) GetAfter() *string { return v.After }
+
 // __ListVolumesInput is used internally by genqlient
 type __ListVolumesInput struct {
 	NodeId *string `json:"nodeId"`
@@ -3452,6 +4412,77 @@ type __RegisterNodeInput struct {
 // GetInput returns __RegisterNodeInput.Input, and is useful for accessing the field via an interface.
 func (v *__RegisterNodeInput) GetInput() muster.RegisterNodeInput { return v.Input }
 
+// __RegisterServiceInput is used internally by genqlient
+type __RegisterServiceInput struct {
+	Input muster.RegisterServiceInput `json:"-"`
+}
+
+// GetInput returns __RegisterServiceInput.Input, and is useful for accessing the field via an interface.
+func (v *__RegisterServiceInput) GetInput() muster.RegisterServiceInput { return v.Input }
+
+func (v *__RegisterServiceInput) UnmarshalJSON(b []byte) error {
+
+	if string(b) == "null" {
+		return nil
+	}
+
+	var firstPass struct {
+		*__RegisterServiceInput
+		Input json.RawMessage `json:"input"`
+		graphql.NoUnmarshalJSON
+	}
+	firstPass.__RegisterServiceInput = v
+
+	err := json.Unmarshal(b, &firstPass)
+	if err != nil {
+		return err
+	}
+
+	{
+		dst := &v.Input
+		src := firstPass.Input
+		if len(src) != 0 && string(src) != "null" {
+			err = json.Unmarshal(
+				src, dst)
+			if err != nil {
+				return fmt.Errorf(
+					"unable to unmarshal __RegisterServiceInput.Input: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
+type __premarshal__RegisterServiceInput struct {
+	Input json.RawMessage `json:"input"`
+}
+
+func (v *__RegisterServiceInput) MarshalJSON() ([]byte, error) {
+	premarshaled, err := v.__premarshalJSON()
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(premarshaled)
+}
+
+func (v *__RegisterServiceInput) __premarshalJSON() (*__premarshal__RegisterServiceInput, error) {
+	var retval __premarshal__RegisterServiceInput
+
+	{
+
+		dst := &retval.Input
+		src := v.Input
+		var err error
+		*dst, err = MarshalRegisterServiceInput(
+			&src)
+		if err != nil {
+			return nil, fmt.Errorf(
+				"unable to marshal __RegisterServiceInput.Input: %w", err)
+		}
+	}
+	return &retval, nil
+}
+
 // __ReleaseBrakeInput is used internally by genqlient
 type __ReleaseBrakeInput struct {
 	Reason string `json:"reason"`
@@ -3476,6 +4507,14 @@ type __RemoveNodeInput struct {
 // GetId returns __RemoveNodeInput.Id, and is useful for accessing the field via an interface.
 func (v *__RemoveNodeInput) GetId() string { return v.Id }
 
+// __RemoveServiceInput is used internally by genqlient
+type __RemoveServiceInput struct {
+	Id string `json:"id"`
+}
+
+// GetId returns __RemoveServiceInput.Id, and is useful for accessing the field via an interface.
+func (v *__RemoveServiceInput) GetId() string { return v.Id }
+
 // __RemoveVolumeInput is used internally by genqlient
 type __RemoveVolumeInput struct {
 	Name   string  `json:"name"`
@@ -3496,6 +4535,14 @@ type __RenewCertificateInput struct {
 // GetCsr returns __RenewCertificateInput.Csr, and is useful for accessing the field via an interface.
 func (v *__RenewCertificateInput) GetCsr() string { return v.Csr }
 
+// __ReportCheckInput is used internally by genqlient
+type __ReportCheckInput struct {
+	Input muster.ReportCheckInput `json:"input"`
+}
+
+// GetInput returns __ReportCheckInput.Input, and is useful for accessing the field via an interface.
+func (v *__ReportCheckInput) GetInput() muster.ReportCheckInput { return v.Input }
+
 // __ReportInstancesInput is used internally by genqlient
 type __ReportInstancesInput struct {
 	Input muster.ReportInstancesInput `json:"input"`
@@ -3511,6 +4558,14 @@ type __RestartInstanceInput struct {
 
 // GetId returns __RestartInstanceInput.Id, and is useful for accessing the field via an interface.
 func (v *__RestartInstanceInput) GetId() string { return v.Id }
+
+// __RestartServiceInput is used internally by genqlient
+type __RestartServiceInput struct {
+	Id string `json:"id"`
+}
+
+// GetId returns __RestartServiceInput.Id, and is useful for accessing the field via an interface.
+func (v *__RestartServiceInput) GetId() string { return v.Id }
 
 // __RevokeAccessKeyInput is used internally by genqlient
 type __RevokeAccessKeyInput struct {
@@ -3609,6 +4664,34 @@ func (v *__RotateAccessKeyInput) __premarshalJSON() (*__premarshal__RotateAccess
 	return &retval, nil
 }
 
+// __ServiceByIDInput is used internally by genqlient
+type __ServiceByIDInput struct {
+	Id string `json:"id"`
+}
+
+// GetId returns __ServiceByIDInput.Id, and is useful for accessing the field via an interface.
+func (v *__ServiceByIDInput) GetId() string { return v.Id }
+
+// __ServiceLogsInput is used internally by genqlient
+type __ServiceLogsInput struct {
+	Id     string  `json:"id"`
+	After  *string `json:"after"`
+	Tail   *int    `json:"tail"`
+	Follow *bool   `json:"follow"`
+}
+
+// GetId returns __ServiceLogsInput.Id, and is useful for accessing the field via an interface.
+func (v *__ServiceLogsInput) GetId() string { return v.Id }
+
+// GetAfter returns __ServiceLogsInput.After, and is useful for accessing the field via an interface.
+func (v *__ServiceLogsInput) GetAfter() *string { return v.After }
+
+// GetTail returns __ServiceLogsInput.Tail, and is useful for accessing the field via an interface.
+func (v *__ServiceLogsInput) GetTail() *int { return v.Tail }
+
+// GetFollow returns __ServiceLogsInput.Follow, and is useful for accessing the field via an interface.
+func (v *__ServiceLogsInput) GetFollow() *bool { return v.Follow }
+
 // __StartInstanceInput is used internally by genqlient
 type __StartInstanceInput struct {
 	Id string `json:"id"`
@@ -3617,6 +4700,14 @@ type __StartInstanceInput struct {
 // GetId returns __StartInstanceInput.Id, and is useful for accessing the field via an interface.
 func (v *__StartInstanceInput) GetId() string { return v.Id }
 
+// __StartServiceInput is used internally by genqlient
+type __StartServiceInput struct {
+	Id string `json:"id"`
+}
+
+// GetId returns __StartServiceInput.Id, and is useful for accessing the field via an interface.
+func (v *__StartServiceInput) GetId() string { return v.Id }
+
 // __StopInstanceInput is used internally by genqlient
 type __StopInstanceInput struct {
 	Id string `json:"id"`
@@ -3624,6 +4715,14 @@ type __StopInstanceInput struct {
 
 // GetId returns __StopInstanceInput.Id, and is useful for accessing the field via an interface.
 func (v *__StopInstanceInput) GetId() string { return v.Id }
+
+// __StopServiceInput is used internally by genqlient
+type __StopServiceInput struct {
+	Id string `json:"id"`
+}
+
+// GetId returns __StopServiceInput.Id, and is useful for accessing the field via an interface.
+func (v *__StopServiceInput) GetId() string { return v.Id }
 
 // __TerminateInstanceInput is used internally by genqlient
 type __TerminateInstanceInput struct {
@@ -3688,6 +4787,22 @@ func (v *__WatchNodesInput) GetInitial() *bool { return v.Initial }
 
 // GetFilter returns __WatchNodesInput.Filter, and is useful for accessing the field via an interface.
 func (v *__WatchNodesInput) GetFilter() *muster.NodeFilter { return v.Filter }
+
+// __WatchServicesInput is used internally by genqlient
+type __WatchServicesInput struct {
+	Since   *string               `json:"since"`
+	Initial *bool                 `json:"initial"`
+	Filter  *muster.ServiceFilter `json:"filter"`
+}
+
+// GetSince returns __WatchServicesInput.Since, and is useful for accessing the field via an interface.
+func (v *__WatchServicesInput) GetSince() *string { return v.Since }
+
+// GetInitial returns __WatchServicesInput.Initial, and is useful for accessing the field via an interface.
+func (v *__WatchServicesInput) GetInitial() *bool { return v.Initial }
+
+// GetFilter returns __WatchServicesInput.Filter, and is useful for accessing the field via an interface.
+func (v *__WatchServicesInput) GetFilter() *muster.ServiceFilter { return v.Filter }
 
 // The mutation executed by AdoptInstance.
 const AdoptInstance_Operation = `
@@ -3782,10 +4897,28 @@ subscription AgentRequests ($uid: ID!, $incarnation: Int64!) {
 		id
 		log {
 			machine
+			process
 			offset
 			tail
 			limit
 			wait
+		}
+		check {
+			service
+			check
+			status
+			output
+		}
+		exec {
+			session
+			machine
+			command
+			env
+			user
+			dir
+			terminal
+			rows
+			columns
 		}
 	}
 }
@@ -4099,6 +5232,135 @@ func CreateSignIn(
 	}
 
 	data_ = &CreateSignInResponse{}
+	resp_ := &graphql.Response{Data: data_}
+
+	err_ = client_.MakeRequest(
+		ctx_,
+		req_,
+		resp_,
+	)
+
+	return data_, err_
+}
+
+// The mutation executed by DeployService.
+const DeployService_Operation = `
+mutation DeployService ($input: DeployServiceInput!) {
+	deployService(input: $input) {
+		service {
+			... Service
+		}
+		revision
+	}
+}
+fragment Service on Service {
+	id
+	name
+	instanceId
+	node {
+		id
+		uid
+		addr
+	}
+	ownsInstance
+	announced
+	deployUrl
+	sha256
+	command
+	envNames
+	user
+	dir
+	port
+	publish {
+		port
+		protocol
+	}
+	checks {
+		name
+		kind
+		command
+		port
+		path
+		tls
+		skipVerify
+		status
+		body
+		interval
+		timeout
+		tries
+		pause
+		initialDelay
+		failAfter
+		passAfter
+	}
+	checkResults {
+		name
+		status
+		since
+		output
+		at
+	}
+	restart {
+		when
+		backoff
+		longest
+		attempts
+		window
+	}
+	registerWhenStable {
+		cluster
+		protocol
+		service
+		address
+		port
+		priority
+		annotations
+		ttl
+	}
+	stableFor
+	status
+	statusReason
+	health
+	reportedHealth
+	healthReason
+	unhealthyBecause {
+		... Evidence
+	}
+	desired
+	generation
+	restarts
+	pid
+	exitCode
+	createdAt
+	startedAt
+	endedAt
+	removedAt
+	revision
+}
+fragment Evidence on Evidence {
+	reason
+	lastBeat
+	silence
+	missedBeats
+	clockSkew
+	exitCode
+}
+`
+
+func DeployService(
+	ctx_ context.Context,
+	client_ graphql.Client,
+	input muster.DeployServiceInput,
+) (data_ *DeployServiceResponse, err_ error) {
+	req_ := &graphql.Request{
+		OpName: "DeployService",
+		Query:  DeployService_Operation,
+		Variables: &__DeployServiceInput{
+			Input: input,
+		},
+	}
+
+	data_ = &DeployServiceResponse{}
 	resp_ := &graphql.Response{Data: data_}
 
 	err_ = client_.MakeRequest(
@@ -5550,6 +6812,154 @@ func ListNodes(
 	return data_, err_
 }
 
+// The query executed by ListServices.
+const ListServices_Operation = `
+query ListServices ($filter: ServiceFilter, $first: Int, $after: String) {
+	services(filter: $filter, first: $first, after: $after) {
+		... ServiceConnection
+	}
+}
+fragment ServiceConnection on ServiceConnection {
+	edges {
+		cursor
+		node {
+			... Service
+		}
+	}
+	pageInfo {
+		... PageInfo
+	}
+	totalCount
+}
+fragment Service on Service {
+	id
+	name
+	instanceId
+	node {
+		id
+		uid
+		addr
+	}
+	ownsInstance
+	announced
+	deployUrl
+	sha256
+	command
+	envNames
+	user
+	dir
+	port
+	publish {
+		port
+		protocol
+	}
+	checks {
+		name
+		kind
+		command
+		port
+		path
+		tls
+		skipVerify
+		status
+		body
+		interval
+		timeout
+		tries
+		pause
+		initialDelay
+		failAfter
+		passAfter
+	}
+	checkResults {
+		name
+		status
+		since
+		output
+		at
+	}
+	restart {
+		when
+		backoff
+		longest
+		attempts
+		window
+	}
+	registerWhenStable {
+		cluster
+		protocol
+		service
+		address
+		port
+		priority
+		annotations
+		ttl
+	}
+	stableFor
+	status
+	statusReason
+	health
+	reportedHealth
+	healthReason
+	unhealthyBecause {
+		... Evidence
+	}
+	desired
+	generation
+	restarts
+	pid
+	exitCode
+	createdAt
+	startedAt
+	endedAt
+	removedAt
+	revision
+}
+fragment PageInfo on PageInfo {
+	hasNextPage
+	hasPreviousPage
+	startCursor
+	endCursor
+}
+fragment Evidence on Evidence {
+	reason
+	lastBeat
+	silence
+	missedBeats
+	clockSkew
+	exitCode
+}
+`
+
+func ListServices(
+	ctx_ context.Context,
+	client_ graphql.Client,
+	filter *muster.ServiceFilter,
+	first *int,
+	after *string,
+) (data_ *ListServicesResponse, err_ error) {
+	req_ := &graphql.Request{
+		OpName: "ListServices",
+		Query:  ListServices_Operation,
+		Variables: &__ListServicesInput{
+			Filter: filter,
+			First:  first,
+			After:  after,
+		},
+	}
+
+	data_ = &ListServicesResponse{}
+	resp_ := &graphql.Response{Data: data_}
+
+	err_ = client_.MakeRequest(
+		ctx_,
+		req_,
+		resp_,
+	)
+
+	return data_, err_
+}
+
 // The query executed by ListVolumes.
 const ListVolumes_Operation = `
 query ListVolumes ($nodeId: ID, $first: Int, $after: String) {
@@ -5737,6 +7147,50 @@ query ReadAssignments ($uid: ID!, $incarnation: Int64!) {
 				readOnly
 			}
 			diskLimitMb
+			services {
+				id
+				generation
+				name
+				desired
+				ended
+				announced
+				deployUrl
+				sha256
+				command
+				env
+				user
+				dir
+				port
+				publish {
+					port
+					protocol
+				}
+				checks {
+					name
+					kind
+					command
+					port
+					path
+					tls
+					skipVerify
+					status
+					body
+					interval
+					timeout
+					tries
+					pause
+					initialDelay
+					failAfter
+					passAfter
+				}
+				restart {
+					when
+					backoff
+					longest
+					attempts
+					window
+				}
+			}
 		}
 		removeVolumes
 	}
@@ -6028,6 +7482,135 @@ func RegisterNode(
 	return data_, err_
 }
 
+// The mutation executed by RegisterService.
+const RegisterService_Operation = `
+mutation RegisterService ($input: RegisterServiceInput!) {
+	registerService(input: $input) {
+		service {
+			... Service
+		}
+		revision
+	}
+}
+fragment Service on Service {
+	id
+	name
+	instanceId
+	node {
+		id
+		uid
+		addr
+	}
+	ownsInstance
+	announced
+	deployUrl
+	sha256
+	command
+	envNames
+	user
+	dir
+	port
+	publish {
+		port
+		protocol
+	}
+	checks {
+		name
+		kind
+		command
+		port
+		path
+		tls
+		skipVerify
+		status
+		body
+		interval
+		timeout
+		tries
+		pause
+		initialDelay
+		failAfter
+		passAfter
+	}
+	checkResults {
+		name
+		status
+		since
+		output
+		at
+	}
+	restart {
+		when
+		backoff
+		longest
+		attempts
+		window
+	}
+	registerWhenStable {
+		cluster
+		protocol
+		service
+		address
+		port
+		priority
+		annotations
+		ttl
+	}
+	stableFor
+	status
+	statusReason
+	health
+	reportedHealth
+	healthReason
+	unhealthyBecause {
+		... Evidence
+	}
+	desired
+	generation
+	restarts
+	pid
+	exitCode
+	createdAt
+	startedAt
+	endedAt
+	removedAt
+	revision
+}
+fragment Evidence on Evidence {
+	reason
+	lastBeat
+	silence
+	missedBeats
+	clockSkew
+	exitCode
+}
+`
+
+func RegisterService(
+	ctx_ context.Context,
+	client_ graphql.Client,
+	input muster.RegisterServiceInput,
+) (data_ *RegisterServiceResponse, err_ error) {
+	req_ := &graphql.Request{
+		OpName: "RegisterService",
+		Query:  RegisterService_Operation,
+		Variables: &__RegisterServiceInput{
+			Input: input,
+		},
+	}
+
+	data_ = &RegisterServiceResponse{}
+	resp_ := &graphql.Response{Data: data_}
+
+	err_ = client_.MakeRequest(
+		ctx_,
+		req_,
+		resp_,
+	)
+
+	return data_, err_
+}
+
 // The mutation executed by ReleaseBrake.
 const ReleaseBrake_Operation = `
 mutation ReleaseBrake ($reason: String!) {
@@ -6211,6 +7794,135 @@ func RemoveNode(
 	return data_, err_
 }
 
+// The mutation executed by RemoveService.
+const RemoveService_Operation = `
+mutation RemoveService ($id: ID!) {
+	removeService(input: {id:$id}) {
+		service {
+			... Service
+		}
+		revision
+	}
+}
+fragment Service on Service {
+	id
+	name
+	instanceId
+	node {
+		id
+		uid
+		addr
+	}
+	ownsInstance
+	announced
+	deployUrl
+	sha256
+	command
+	envNames
+	user
+	dir
+	port
+	publish {
+		port
+		protocol
+	}
+	checks {
+		name
+		kind
+		command
+		port
+		path
+		tls
+		skipVerify
+		status
+		body
+		interval
+		timeout
+		tries
+		pause
+		initialDelay
+		failAfter
+		passAfter
+	}
+	checkResults {
+		name
+		status
+		since
+		output
+		at
+	}
+	restart {
+		when
+		backoff
+		longest
+		attempts
+		window
+	}
+	registerWhenStable {
+		cluster
+		protocol
+		service
+		address
+		port
+		priority
+		annotations
+		ttl
+	}
+	stableFor
+	status
+	statusReason
+	health
+	reportedHealth
+	healthReason
+	unhealthyBecause {
+		... Evidence
+	}
+	desired
+	generation
+	restarts
+	pid
+	exitCode
+	createdAt
+	startedAt
+	endedAt
+	removedAt
+	revision
+}
+fragment Evidence on Evidence {
+	reason
+	lastBeat
+	silence
+	missedBeats
+	clockSkew
+	exitCode
+}
+`
+
+func RemoveService(
+	ctx_ context.Context,
+	client_ graphql.Client,
+	id string,
+) (data_ *RemoveServiceResponse, err_ error) {
+	req_ := &graphql.Request{
+		OpName: "RemoveService",
+		Query:  RemoveService_Operation,
+		Variables: &__RemoveServiceInput{
+			Id: id,
+		},
+	}
+
+	data_ = &RemoveServiceResponse{}
+	resp_ := &graphql.Response{Data: data_}
+
+	err_ = client_.MakeRequest(
+		ctx_,
+		req_,
+		resp_,
+	)
+
+	return data_, err_
+}
+
 // The mutation executed by RemoveVolume.
 const RemoveVolume_Operation = `
 mutation RemoveVolume ($name: String!, $nodeId: ID) {
@@ -6285,6 +7997,134 @@ func RenewCertificate(
 	}
 
 	data_ = &RenewCertificateResponse{}
+	resp_ := &graphql.Response{Data: data_}
+
+	err_ = client_.MakeRequest(
+		ctx_,
+		req_,
+		resp_,
+	)
+
+	return data_, err_
+}
+
+// The mutation executed by ReportCheck.
+const ReportCheck_Operation = `
+mutation ReportCheck ($input: ReportCheckInput!) {
+	reportCheck(input: $input) {
+		service {
+			... Service
+		}
+	}
+}
+fragment Service on Service {
+	id
+	name
+	instanceId
+	node {
+		id
+		uid
+		addr
+	}
+	ownsInstance
+	announced
+	deployUrl
+	sha256
+	command
+	envNames
+	user
+	dir
+	port
+	publish {
+		port
+		protocol
+	}
+	checks {
+		name
+		kind
+		command
+		port
+		path
+		tls
+		skipVerify
+		status
+		body
+		interval
+		timeout
+		tries
+		pause
+		initialDelay
+		failAfter
+		passAfter
+	}
+	checkResults {
+		name
+		status
+		since
+		output
+		at
+	}
+	restart {
+		when
+		backoff
+		longest
+		attempts
+		window
+	}
+	registerWhenStable {
+		cluster
+		protocol
+		service
+		address
+		port
+		priority
+		annotations
+		ttl
+	}
+	stableFor
+	status
+	statusReason
+	health
+	reportedHealth
+	healthReason
+	unhealthyBecause {
+		... Evidence
+	}
+	desired
+	generation
+	restarts
+	pid
+	exitCode
+	createdAt
+	startedAt
+	endedAt
+	removedAt
+	revision
+}
+fragment Evidence on Evidence {
+	reason
+	lastBeat
+	silence
+	missedBeats
+	clockSkew
+	exitCode
+}
+`
+
+func ReportCheck(
+	ctx_ context.Context,
+	client_ graphql.Client,
+	input muster.ReportCheckInput,
+) (data_ *ReportCheckResponse, err_ error) {
+	req_ := &graphql.Request{
+		OpName: "ReportCheck",
+		Query:  ReportCheck_Operation,
+		Variables: &__ReportCheckInput{
+			Input: input,
+		},
+	}
+
+	data_ = &ReportCheckResponse{}
 	resp_ := &graphql.Response{Data: data_}
 
 	err_ = client_.MakeRequest(
@@ -6406,6 +8246,135 @@ func RestartInstance(
 	}
 
 	data_ = &RestartInstanceResponse{}
+	resp_ := &graphql.Response{Data: data_}
+
+	err_ = client_.MakeRequest(
+		ctx_,
+		req_,
+		resp_,
+	)
+
+	return data_, err_
+}
+
+// The mutation executed by RestartService.
+const RestartService_Operation = `
+mutation RestartService ($id: ID!) {
+	restartService(input: {id:$id}) {
+		service {
+			... Service
+		}
+		revision
+	}
+}
+fragment Service on Service {
+	id
+	name
+	instanceId
+	node {
+		id
+		uid
+		addr
+	}
+	ownsInstance
+	announced
+	deployUrl
+	sha256
+	command
+	envNames
+	user
+	dir
+	port
+	publish {
+		port
+		protocol
+	}
+	checks {
+		name
+		kind
+		command
+		port
+		path
+		tls
+		skipVerify
+		status
+		body
+		interval
+		timeout
+		tries
+		pause
+		initialDelay
+		failAfter
+		passAfter
+	}
+	checkResults {
+		name
+		status
+		since
+		output
+		at
+	}
+	restart {
+		when
+		backoff
+		longest
+		attempts
+		window
+	}
+	registerWhenStable {
+		cluster
+		protocol
+		service
+		address
+		port
+		priority
+		annotations
+		ttl
+	}
+	stableFor
+	status
+	statusReason
+	health
+	reportedHealth
+	healthReason
+	unhealthyBecause {
+		... Evidence
+	}
+	desired
+	generation
+	restarts
+	pid
+	exitCode
+	createdAt
+	startedAt
+	endedAt
+	removedAt
+	revision
+}
+fragment Evidence on Evidence {
+	reason
+	lastBeat
+	silence
+	missedBeats
+	clockSkew
+	exitCode
+}
+`
+
+func RestartService(
+	ctx_ context.Context,
+	client_ graphql.Client,
+	id string,
+) (data_ *RestartServiceResponse, err_ error) {
+	req_ := &graphql.Request{
+		OpName: "RestartService",
+		Query:  RestartService_Operation,
+		Variables: &__RestartServiceInput{
+			Id: id,
+		},
+	}
+
+	data_ = &RestartServiceResponse{}
 	resp_ := &graphql.Response{Data: data_}
 
 	err_ = client_.MakeRequest(
@@ -6581,6 +8550,197 @@ func RotateAccessKey(
 	return data_, err_
 }
 
+// The query executed by ServiceByID.
+const ServiceByID_Operation = `
+query ServiceByID ($id: ID!) {
+	service(id: $id) {
+		... Service
+	}
+}
+fragment Service on Service {
+	id
+	name
+	instanceId
+	node {
+		id
+		uid
+		addr
+	}
+	ownsInstance
+	announced
+	deployUrl
+	sha256
+	command
+	envNames
+	user
+	dir
+	port
+	publish {
+		port
+		protocol
+	}
+	checks {
+		name
+		kind
+		command
+		port
+		path
+		tls
+		skipVerify
+		status
+		body
+		interval
+		timeout
+		tries
+		pause
+		initialDelay
+		failAfter
+		passAfter
+	}
+	checkResults {
+		name
+		status
+		since
+		output
+		at
+	}
+	restart {
+		when
+		backoff
+		longest
+		attempts
+		window
+	}
+	registerWhenStable {
+		cluster
+		protocol
+		service
+		address
+		port
+		priority
+		annotations
+		ttl
+	}
+	stableFor
+	status
+	statusReason
+	health
+	reportedHealth
+	healthReason
+	unhealthyBecause {
+		... Evidence
+	}
+	desired
+	generation
+	restarts
+	pid
+	exitCode
+	createdAt
+	startedAt
+	endedAt
+	removedAt
+	revision
+}
+fragment Evidence on Evidence {
+	reason
+	lastBeat
+	silence
+	missedBeats
+	clockSkew
+	exitCode
+}
+`
+
+func ServiceByID(
+	ctx_ context.Context,
+	client_ graphql.Client,
+	id string,
+) (data_ *ServiceByIDResponse, err_ error) {
+	req_ := &graphql.Request{
+		OpName: "ServiceByID",
+		Query:  ServiceByID_Operation,
+		Variables: &__ServiceByIDInput{
+			Id: id,
+		},
+	}
+
+	data_ = &ServiceByIDResponse{}
+	resp_ := &graphql.Response{Data: data_}
+
+	err_ = client_.MakeRequest(
+		ctx_,
+		req_,
+		resp_,
+	)
+
+	return data_, err_
+}
+
+// The subscription executed by ServiceLogs.
+const ServiceLogs_Operation = `
+subscription ServiceLogs ($id: ID!, $after: String, $tail: Int, $follow: Boolean) {
+	serviceLogs(id: $id, after: $after, tail: $tail, follow: $follow) {
+		text
+		place
+		generation
+		offset
+		skipped
+		end
+	}
+}
+`
+
+// To unsubscribe, use [graphql.WebSocketClient.Unsubscribe]
+func ServiceLogs(
+	ctx_ context.Context,
+	client_ graphql.WebSocketClient,
+	id string,
+	after *string,
+	tail *int,
+	follow *bool,
+) (dataChan_ chan ServiceLogsWsResponse, subscriptionID_ string, err_ error) {
+	req_ := &graphql.Request{
+		OpName: "ServiceLogs",
+		Query:  ServiceLogs_Operation,
+		Variables: &__ServiceLogsInput{
+			Id:     id,
+			After:  after,
+			Tail:   tail,
+			Follow: follow,
+		},
+	}
+
+	dataChan_ = make(chan ServiceLogsWsResponse)
+	subscriptionID_, err_ = client_.Subscribe(req_, dataChan_, ServiceLogsForwardData)
+
+	return dataChan_, subscriptionID_, err_
+}
+
+type ServiceLogsWsResponse graphql.BaseResponse[*ServiceLogsResponse]
+
+func ServiceLogsForwardData(interfaceChan interface{}, jsonRawMsg json.RawMessage) error {
+	var gqlResp graphql.Response
+	var wsResp ServiceLogsWsResponse
+	err := json.Unmarshal(jsonRawMsg, &gqlResp)
+	if err != nil {
+		return err
+	}
+	if len(gqlResp.Errors) == 0 {
+		err = json.Unmarshal(jsonRawMsg, &wsResp)
+		if err != nil {
+			return err
+		}
+	} else {
+		wsResp.Errors = gqlResp.Errors
+	}
+	dataChan_, ok := interfaceChan.(chan ServiceLogsWsResponse)
+	if !ok {
+		return errors.New("failed to cast interface into 'chan ServiceLogsWsResponse'")
+	}
+	dataChan_ <- wsResp
+	return nil
+}
+
 // The mutation executed by StartInstance.
 const StartInstance_Operation = `
 mutation StartInstance ($id: ID!) {
@@ -6667,6 +8827,135 @@ func StartInstance(
 	return data_, err_
 }
 
+// The mutation executed by StartService.
+const StartService_Operation = `
+mutation StartService ($id: ID!) {
+	startService(input: {id:$id}) {
+		service {
+			... Service
+		}
+		revision
+	}
+}
+fragment Service on Service {
+	id
+	name
+	instanceId
+	node {
+		id
+		uid
+		addr
+	}
+	ownsInstance
+	announced
+	deployUrl
+	sha256
+	command
+	envNames
+	user
+	dir
+	port
+	publish {
+		port
+		protocol
+	}
+	checks {
+		name
+		kind
+		command
+		port
+		path
+		tls
+		skipVerify
+		status
+		body
+		interval
+		timeout
+		tries
+		pause
+		initialDelay
+		failAfter
+		passAfter
+	}
+	checkResults {
+		name
+		status
+		since
+		output
+		at
+	}
+	restart {
+		when
+		backoff
+		longest
+		attempts
+		window
+	}
+	registerWhenStable {
+		cluster
+		protocol
+		service
+		address
+		port
+		priority
+		annotations
+		ttl
+	}
+	stableFor
+	status
+	statusReason
+	health
+	reportedHealth
+	healthReason
+	unhealthyBecause {
+		... Evidence
+	}
+	desired
+	generation
+	restarts
+	pid
+	exitCode
+	createdAt
+	startedAt
+	endedAt
+	removedAt
+	revision
+}
+fragment Evidence on Evidence {
+	reason
+	lastBeat
+	silence
+	missedBeats
+	clockSkew
+	exitCode
+}
+`
+
+func StartService(
+	ctx_ context.Context,
+	client_ graphql.Client,
+	id string,
+) (data_ *StartServiceResponse, err_ error) {
+	req_ := &graphql.Request{
+		OpName: "StartService",
+		Query:  StartService_Operation,
+		Variables: &__StartServiceInput{
+			Id: id,
+		},
+	}
+
+	data_ = &StartServiceResponse{}
+	resp_ := &graphql.Response{Data: data_}
+
+	err_ = client_.MakeRequest(
+		ctx_,
+		req_,
+		resp_,
+	)
+
+	return data_, err_
+}
+
 // The mutation executed by StopInstance.
 const StopInstance_Operation = `
 mutation StopInstance ($id: ID!) {
@@ -6742,6 +9031,135 @@ func StopInstance(
 	}
 
 	data_ = &StopInstanceResponse{}
+	resp_ := &graphql.Response{Data: data_}
+
+	err_ = client_.MakeRequest(
+		ctx_,
+		req_,
+		resp_,
+	)
+
+	return data_, err_
+}
+
+// The mutation executed by StopService.
+const StopService_Operation = `
+mutation StopService ($id: ID!) {
+	stopService(input: {id:$id}) {
+		service {
+			... Service
+		}
+		revision
+	}
+}
+fragment Service on Service {
+	id
+	name
+	instanceId
+	node {
+		id
+		uid
+		addr
+	}
+	ownsInstance
+	announced
+	deployUrl
+	sha256
+	command
+	envNames
+	user
+	dir
+	port
+	publish {
+		port
+		protocol
+	}
+	checks {
+		name
+		kind
+		command
+		port
+		path
+		tls
+		skipVerify
+		status
+		body
+		interval
+		timeout
+		tries
+		pause
+		initialDelay
+		failAfter
+		passAfter
+	}
+	checkResults {
+		name
+		status
+		since
+		output
+		at
+	}
+	restart {
+		when
+		backoff
+		longest
+		attempts
+		window
+	}
+	registerWhenStable {
+		cluster
+		protocol
+		service
+		address
+		port
+		priority
+		annotations
+		ttl
+	}
+	stableFor
+	status
+	statusReason
+	health
+	reportedHealth
+	healthReason
+	unhealthyBecause {
+		... Evidence
+	}
+	desired
+	generation
+	restarts
+	pid
+	exitCode
+	createdAt
+	startedAt
+	endedAt
+	removedAt
+	revision
+}
+fragment Evidence on Evidence {
+	reason
+	lastBeat
+	silence
+	missedBeats
+	clockSkew
+	exitCode
+}
+`
+
+func StopService(
+	ctx_ context.Context,
+	client_ graphql.Client,
+	id string,
+) (data_ *StopServiceResponse, err_ error) {
+	req_ := &graphql.Request{
+		OpName: "StopService",
+		Query:  StopService_Operation,
+		Variables: &__StopServiceInput{
+			Id: id,
+		},
+	}
+
+	data_ = &StopServiceResponse{}
 	resp_ := &graphql.Response{Data: data_}
 
 	err_ = client_.MakeRequest(
@@ -6953,6 +9371,9 @@ subscription WatchHealth ($since: Cursor, $initial: Boolean, $filter: HealthFilt
 		instance {
 			... Instance
 		}
+		service {
+			... Service
+		}
 		condition {
 			... Condition
 		}
@@ -7047,6 +9468,90 @@ fragment Instance on Instance {
 	endedAt
 	terminatedAt
 	queueDeadline
+	revision
+}
+fragment Service on Service {
+	id
+	name
+	instanceId
+	node {
+		id
+		uid
+		addr
+	}
+	ownsInstance
+	announced
+	deployUrl
+	sha256
+	command
+	envNames
+	user
+	dir
+	port
+	publish {
+		port
+		protocol
+	}
+	checks {
+		name
+		kind
+		command
+		port
+		path
+		tls
+		skipVerify
+		status
+		body
+		interval
+		timeout
+		tries
+		pause
+		initialDelay
+		failAfter
+		passAfter
+	}
+	checkResults {
+		name
+		status
+		since
+		output
+		at
+	}
+	restart {
+		when
+		backoff
+		longest
+		attempts
+		window
+	}
+	registerWhenStable {
+		cluster
+		protocol
+		service
+		address
+		port
+		priority
+		annotations
+		ttl
+	}
+	stableFor
+	status
+	statusReason
+	health
+	reportedHealth
+	healthReason
+	unhealthyBecause {
+		... Evidence
+	}
+	desired
+	generation
+	restarts
+	pid
+	exitCode
+	createdAt
+	startedAt
+	endedAt
+	removedAt
 	revision
 }
 fragment Condition on Condition {
@@ -7357,6 +9862,168 @@ func WatchNodesForwardData(interfaceChan interface{}, jsonRawMsg json.RawMessage
 	dataChan_, ok := interfaceChan.(chan WatchNodesWsResponse)
 	if !ok {
 		return errors.New("failed to cast interface into 'chan WatchNodesWsResponse'")
+	}
+	dataChan_ <- wsResp
+	return nil
+}
+
+// The subscription executed by WatchServices.
+const WatchServices_Operation = `
+subscription WatchServices ($since: Cursor, $initial: Boolean, $filter: ServiceFilter) {
+	serviceChanges(since: $since, initial: $initial, filter: $filter) {
+		type
+		cursor
+		revision
+		at
+		kind
+		reason
+		actor
+		previousStatus
+		status
+		left
+		service {
+			... Service
+		}
+	}
+}
+fragment Service on Service {
+	id
+	name
+	instanceId
+	node {
+		id
+		uid
+		addr
+	}
+	ownsInstance
+	announced
+	deployUrl
+	sha256
+	command
+	envNames
+	user
+	dir
+	port
+	publish {
+		port
+		protocol
+	}
+	checks {
+		name
+		kind
+		command
+		port
+		path
+		tls
+		skipVerify
+		status
+		body
+		interval
+		timeout
+		tries
+		pause
+		initialDelay
+		failAfter
+		passAfter
+	}
+	checkResults {
+		name
+		status
+		since
+		output
+		at
+	}
+	restart {
+		when
+		backoff
+		longest
+		attempts
+		window
+	}
+	registerWhenStable {
+		cluster
+		protocol
+		service
+		address
+		port
+		priority
+		annotations
+		ttl
+	}
+	stableFor
+	status
+	statusReason
+	health
+	reportedHealth
+	healthReason
+	unhealthyBecause {
+		... Evidence
+	}
+	desired
+	generation
+	restarts
+	pid
+	exitCode
+	createdAt
+	startedAt
+	endedAt
+	removedAt
+	revision
+}
+fragment Evidence on Evidence {
+	reason
+	lastBeat
+	silence
+	missedBeats
+	clockSkew
+	exitCode
+}
+`
+
+// To unsubscribe, use [graphql.WebSocketClient.Unsubscribe]
+func WatchServices(
+	ctx_ context.Context,
+	client_ graphql.WebSocketClient,
+	since *string,
+	initial *bool,
+	filter *muster.ServiceFilter,
+) (dataChan_ chan WatchServicesWsResponse, subscriptionID_ string, err_ error) {
+	req_ := &graphql.Request{
+		OpName: "WatchServices",
+		Query:  WatchServices_Operation,
+		Variables: &__WatchServicesInput{
+			Since:   since,
+			Initial: initial,
+			Filter:  filter,
+		},
+	}
+
+	dataChan_ = make(chan WatchServicesWsResponse)
+	subscriptionID_, err_ = client_.Subscribe(req_, dataChan_, WatchServicesForwardData)
+
+	return dataChan_, subscriptionID_, err_
+}
+
+type WatchServicesWsResponse graphql.BaseResponse[*WatchServicesResponse]
+
+func WatchServicesForwardData(interfaceChan interface{}, jsonRawMsg json.RawMessage) error {
+	var gqlResp graphql.Response
+	var wsResp WatchServicesWsResponse
+	err := json.Unmarshal(jsonRawMsg, &gqlResp)
+	if err != nil {
+		return err
+	}
+	if len(gqlResp.Errors) == 0 {
+		err = json.Unmarshal(jsonRawMsg, &wsResp)
+		if err != nil {
+			return err
+		}
+	} else {
+		wsResp.Errors = gqlResp.Errors
+	}
+	dataChan_, ok := interfaceChan.(chan WatchServicesWsResponse)
+	if !ok {
+		return errors.New("failed to cast interface into 'chan WatchServicesWsResponse'")
 	}
 	dataChan_ <- wsResp
 	return nil

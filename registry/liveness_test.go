@@ -21,7 +21,7 @@ func optionsWithNetwork(prefix string) registry.Options {
 // ledger is a store that counts what the registry asks of it. The state that it
 type ledger struct {
 	registry.Store
-	commits, flushes int
+	commits, flushes, uses int
 }
 
 func (l *ledger) Commit(ctx context.Context, b *muster.Batch) error {
@@ -32,6 +32,11 @@ func (l *ledger) Commit(ctx context.Context, b *muster.Batch) error {
 func (l *ledger) SaveLastSeen(ctx context.Context, seen map[muster.NodeUID]time.Time) error {
 	l.flushes++
 	return l.Store.SaveLastSeen(ctx, seen)
+}
+
+func (l *ledger) SaveLastUsed(ctx context.Context, used map[muster.KeyID]time.Time) error {
+	l.uses++
+	return l.Store.SaveLastUsed(ctx, used)
 }
 
 // bubble runs a test on a real database under virtual time.

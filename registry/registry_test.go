@@ -47,6 +47,9 @@ type setup struct {
 	opts  registry.Options
 	fault func(store.Point) error
 	wrap  func(registry.Store) registry.Store
+	certs registry.Certificates
+	// keysChanged is told of keys that may open less than before.
+	keysChanged func()
 }
 
 func open(t testing.TB, s setup) *world {
@@ -66,6 +69,7 @@ func open(t testing.TB, s setup) *world {
 	}
 	w.Registry, err = registry.Open(ctx, registry.Deps{
 		Store: durable, History: st, Hub: w.hub, Agents: w.agents, Logger: slog.New(slog.DiscardHandler),
+		Certificates: s.certs, KeysChanged: s.keysChanged,
 	}, s.opts)
 	if err != nil {
 		t.Fatal(err)

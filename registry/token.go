@@ -2,8 +2,6 @@ package registry
 
 import (
 	"context"
-	"crypto/x509"
-	"encoding/pem"
 	"iter"
 	"slices"
 	"strings"
@@ -191,24 +189,14 @@ func (r *Registry) awaited(v View, id string) iter.Seq[*muster.AccessKey] {
 }
 
 // machineOf tells machines apart by their public key, as a hash of it. INVALID, field
-// csr: it is no certificate request that its maker signed.
+// csr: no certificate can be issued for it, which is found out before a use of the token is spent.
 func machineOf(csr string) (string, error) {
-	block, _ := pem.Decode([]byte(csr))
-	if block == nil || block.Type != "CERTIFICATE REQUEST" {
-		return "", muster.InvalidField("csr", "it is not a certificate request as PEM")
-	}
-	request, err := x509.ParseCertificateRequest(block.Bytes)
-	if err == nil {
-		err = request.CheckSignature()
-	}
+	public, err := auth.ParseRequest(csr)
 	if err != nil {
-		return "", muster.InvalidField("csr", "it cannot be read, or is not signed with its own key")
+		return "", err
 	}
-	pin, err := auth.PinOfKey(request.PublicKey)
-	if err != nil {
-		return "", muster.InvalidField("csr", "its key is of a kind that is not known")
-	}
-	return pin.String(), nil
+	pin, err := auth.PinOfKey(public)
+	return pin.String(), err
 }
 
 // RenewCertificate gives a node that calls with its own key a new certificate.
@@ -224,9 +212,6 @@ func (r *Registry) RenewCertificate(ctx context.Context, csr string) (*muster.Ce
 	}
 	if n := r.View().NodeByUID(p.NodeUID); n != nil && n.Status == muster.Removed {
 		return nil, muster.Errorf(muster.Forbidden, "node %s was removed by an operator: it gets no certificate", n.ID)
-	}
-	if _, err := machineOf(csr); err != nil {
-		return nil, err
 	}
 	certificate, ca, err := r.Certificates.Issue(csr, p.NodeUID)
 	if err != nil {

@@ -34,9 +34,15 @@ func newNodeOn(t *testing.T, o testhost.Options) node {
 	}
 	o.Binds = map[string]string{"/opt/muster": program, "/opt/systemd": examples}
 	n := node{testhost.Boot(t, o)}
+	n.install(t)
+	return n
+}
+
+// install puts the program and its units where they belong.
+func (n node) install(t *testing.T) {
+	t.Helper()
 	n.upgrade(t)
 	n.Run(t, "sh", "-c", "cp /opt/systemd/*.service /etc/systemd/system/ && systemctl daemon-reload")
-	return n
 }
 
 // upgrade puts another file in the place of the program's.

@@ -28,6 +28,7 @@ type Options struct {
 type Host struct {
 	Dir    string // on this machine; its var-tmp is the host's /var/tmp, on a real file system
 	name   string
+	o      Options
 	leader int // the host's process 1
 	nspawn *exec.Cmd
 }
@@ -38,32 +39,41 @@ var booted atomic.Int32
 func Boot(t testing.TB, o Options) *Host {
 	t.Helper()
 	sweepDead()
-	h := &Host{name: fmt.Sprintf("%s%d-%d", prefix, os.Getpid(), booted.Add(1))}
+	h := &Host{o: o, name: fmt.Sprintf("%s%d-%d", prefix, os.Getpid(), booted.Add(1))}
 	h.Dir = filepath.Join("/var/tmp", h.name)
 	t.Cleanup(func() { h.close(t) })
 	ctx, cancel := context.WithTimeout(t.Context(), bootTimeout)
 	defer cancel()
-	if err := h.boot(ctx, o); err != nil {
+	if err := h.boot(ctx); err != nil {
 		log, _ := os.ReadFile(filepath.Join(h.Dir, "console"))
 		t.Fatalf("boot a host: %v\n%s", err, log)
 	}
 	return h
 }
 
-func (h *Host) boot(ctx context.Context, o Options) error {
+func (h *Host) boot(ctx context.Context) error {
 	if err := os.MkdirAll(filepath.Join(h.Dir, "var-tmp"), 0o755); err != nil {
 		return err
 	}
-	root := filepath.Join(h.Dir, "root")
-	if err := buildHost(ctx, root); err != nil {
+	if err := buildHost(ctx, h.root()); err != nil {
 		return err
 	}
-	notices, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(h.Dir, "notify"), Net: "unixgram"})
+	return h.up(ctx)
+}
+
+func (h *Host) root() string { return filepath.Join(h.Dir, "root") }
+
+// up starts a host that is built and returns once systemd is up.
+func (h *Host) up(ctx context.Context) error {
+	socket := filepath.Join(h.Dir, "notify")
+	_ = os.Remove(socket) // of an earlier boot
+	notices, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: socket, Net: "unixgram"})
 	if err != nil {
 		return err
 	}
 	defer notices.Close()
-	if err := h.start(root, o); err != nil {
+	h.leader = 0
+	if err := h.start(); err != nil {
 		return err
 	}
 	if deadline, ok := ctx.Deadline(); ok {
@@ -73,7 +83,7 @@ func (h *Host) boot(ctx context.Context, o Options) error {
 }
 
 // start runs systemd-nspawn with the host's systemd.
-func (h *Host) start(root string, o Options) error {
+func (h *Host) start() error {
 	inGroup, err := script(h.Dir, "ingroup.sh")
 	if err != nil {
 		return err
@@ -84,14 +94,14 @@ func (h *Host) start(root string, o Options) error {
 	}
 	defer console.Close()
 	args := []string{
-		h.name, "systemd-nspawn", "--quiet", "--directory=" + root, "--machine=" + h.name, "--volatile=overlay",
+		h.name, "systemd-nspawn", "--quiet", "--directory=" + h.root(), "--machine=" + h.name, "--volatile=overlay",
 		"--register=no", "--keep-unit", "--private-network", "--console=pipe", "--notify-ready=yes",
 		"--bind=" + filepath.Join(h.Dir, "var-tmp") + ":/var/tmp",
 	}
-	for inside, here := range o.Binds {
+	for inside, here := range h.o.Binds {
 		args = append(args, "--bind-ro="+here+":"+inside)
 	}
-	if o.ReadOnlyGroups {
+	if h.o.ReadOnlyGroups {
 		args = append(args, "--boot")
 	} else {
 		args = append(args, "/init.sh")
@@ -156,6 +166,31 @@ func (h *Host) Run(t testing.TB, args ...string) string {
 		t.Fatal(err)
 	}
 	return out
+}
+
+// Reboot boots the host again, with another boot id. What it had outside of /var/tmp is as at its first boot. A graceful one
+// shuts systemd down first; else the power is cut.
+func (h *Host) Reboot(t testing.TB, graceful bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), bootTimeout)
+	defer cancel()
+	if graceful {
+		_, _ = h.Try(ctx, "systemctl", "poweroff") // it may be cut off in its answer
+		stop := context.AfterFunc(ctx, func() { killGroups(h.name) })
+		_ = h.nspawn.Wait()
+		if !stop() {
+			t.Error("the host did not shut down in time")
+		}
+	} else {
+		killGroups(h.name)
+		_ = h.nspawn.Wait() // killed
+	}
+	if err := sweepGroups(h.name); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.up(ctx); err != nil {
+		t.Fatalf("boot again: %v", err)
+	}
 }
 
 // close ends everything inside at once.

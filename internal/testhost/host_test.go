@@ -24,4 +24,16 @@ func TestBoot(t *testing.T) {
 	if text, err := os.ReadFile(filepath.Join(h.Dir, "var-tmp/file")); err != nil || string(text) != "words\n" {
 		t.Errorf("a file of it: %q, %v", text, err)
 	}
+	boots := map[string]bool{h.Run(t, "cat", "/proc/sys/kernel/random/boot_id"): true}
+	for _, graceful := range []bool{false, true} {
+		h.Run(t, "touch", "/etc/a-file")
+		h.Reboot(t, graceful)
+		boots[h.Run(t, "cat", "/proc/sys/kernel/random/boot_id")] = true
+		if out, err := h.Try(t.Context(), "sh", "-c", "cat /var/tmp/file && test ! -e /etc/a-file"); err != nil || out != "words\n" {
+			t.Errorf("after a reboot its files are %q, %v", out, err)
+		}
+	}
+	if len(boots) != 3 {
+		t.Errorf("its boots are %v, want three", boots)
+	}
 }

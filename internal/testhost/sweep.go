@@ -39,6 +39,12 @@ func killGroups(name string) {
 
 // sweep removes what is left of a host whose processes are killed.
 func sweep(name string) error {
+	err := sweepGroups(name)
+	return errors.Join(err, os.RemoveAll(filepath.Join("/var/tmp", name)))
+}
+
+// sweepGroups removes the cgroups of such a host.
+func sweepGroups(name string) error {
 	var left []string
 	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 		killGroups(name)
@@ -49,11 +55,10 @@ func sweep(name string) error {
 			break
 		}
 	}
-	err := os.RemoveAll(filepath.Join("/var/tmp", name))
 	if len(left) > 0 {
-		err = errors.Join(err, fmt.Errorf("left: %s", strings.Join(left, " ")))
+		return fmt.Errorf("left: %s", strings.Join(left, " "))
 	}
-	return err
+	return nil
 }
 
 // sweepDead sweeps after tests whose process is gone.

@@ -33,6 +33,7 @@ type cloud struct {
 	lost       bool                          // reports are taken and the answers get lost
 	hidden     bool                          // it neither wants nor names anything
 	hid        int64                         // the revision at which that last changed
+	doomed     []string                      // volumes that are to be removed
 	faults     []string
 
 	peers   muster.Peers
@@ -125,7 +126,7 @@ func (c *cloud) Assignments(_ context.Context, uid muster.NodeUID, incarnation i
 	if err := c.knows(uid, incarnation); err != nil {
 		return nil, err
 	}
-	a := &muster.Assignments{Epoch: c.epoch, DesiredRevision: c.desired(), Subnet: "10.213.7.0/24"}
+	a := &muster.Assignments{Epoch: c.epoch, DesiredRevision: c.desired(), Subnet: "10.213.7.0/24", RemoveVolumes: c.doomed}
 	for _, id := range slices.Sorted(maps.Keys(c.instances)) {
 		w := c.instances[id]
 		if w.status == muster.Terminated || c.hidden {

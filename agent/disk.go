@@ -46,7 +46,7 @@ func (a *Agent) measureDisks(ctx context.Context) error {
 				a.setDisk(machine, func(f *diskFigure) { f.busy = false })
 			}
 		}
-		if !sleep(ctx, max(a.interval()/2, time.Second), nil) {
+		if !sleep(ctx, a.interval(), nil) {
 			return walks.Wait()
 		}
 	}

@@ -83,8 +83,8 @@ func (d *Driver) discardVolume(name string) (trash string, err error) {
 	return trash, nil
 }
 
-// makeVolumes makes those volumes of a machine's that are not there yet. None can be removed from when the machine
-// is put down: until then the caller has d.mu.
+// makeVolumes makes those volumes of a machine's that are not there yet. The caller has d.mu until the machine is put
+// down, from when on none of them can be removed.
 func (d *Driver) makeVolumes(spec driver.Spec) error {
 	for _, v := range spec.Volumes {
 		if v.Name == "" {

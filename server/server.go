@@ -114,7 +114,7 @@ func (s *Server) assemble(ctx context.Context) (err error) {
 	s.door = newDoorman(s)
 	s.transport = s.graphql()
 	s.http = &http.Server{
-		Handler:           newHosts(o.Listen, o.hostNames()).only(s.mux()),
+		Handler:           careful(newHosts(o.Listen, o.hostNames()).only(s.mux())),
 		ReadHeaderTimeout: readHeaderTimeout,
 		ReadTimeout:       readTimeout,
 		WriteTimeout:      writeTimeout,

@@ -39,7 +39,10 @@ func (h *Handler) serveHTTP(w http.ResponseWriter, r *http.Request) {
 		x.refuse(http.StatusNotAcceptable, muster.Errorf(muster.Invalid, "accept %s or %s", typeResponse, typeJSON))
 		return
 	}
-	if err := h.crossSite.Check(r); err != nil {
+	if h.share(w, r) {
+		return
+	}
+	if err := h.ownPage(r); err != nil {
 		x.refuse(http.StatusForbidden, muster.Errorf(muster.Forbidden, "this page's origin may not call the server; allow it in the server's settings: %w", err))
 		return
 	}

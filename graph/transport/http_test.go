@@ -90,6 +90,9 @@ func TestHTTP_Exchanges(t *testing.T) {
 		{"syntax error, newer type", "POST", "/", `{"query":"{"}`, map[string]string{"Accept": responseType}, 400, responseType, `{"errors":[{"message":"Expected Name, found`},
 		{"no such operation", "POST", "/", `{"query":"query A { serverInfo { version } }","operationName":"B"}`, nil, 200, jsonType, `{"errors":[{"message":"operation B not found","extensions":{"code":"INVALID"}}]}`},
 		{"other site", "POST", "/", version, map[string]string{"Sec-Fetch-Site": "cross-site"}, 403, jsonType, `{"errors":[{"message":"this page's origin may not call`},
+		{"a query of another site", "GET", "/?query={serverInfo{version}}", "", map[string]string{"Sec-Fetch-Site": "same-site"}, 403, jsonType, `{"errors":[{"message":"this page's origin may not call`},
+		{"a link that was typed", "GET", "/?query={serverInfo{version}}", "", map[string]string{"Sec-Fetch-Site": "none"}, 200, jsonType, `{"data":`},
+		{"the question of another site's browser", "OPTIONS", "/", "", map[string]string{"Sec-Fetch-Site": "cross-site", "Origin": "https://evil.example"}, 403, jsonType, `{"errors":`},
 		{"allowed origin", "POST", "/", version, map[string]string{"Sec-Fetch-Site": "cross-site", "Origin": "https://console.example"}, 200, jsonType, `{"data":`},
 		{"bad key", "POST", "/", version, map[string]string{"Authorization": "bad"}, 401, jsonType, `{"errors":[{"message":"the key is not known","extensions":{"code":"UNAUTHENTICATED"}}]}`},
 		{"a role that is too low", "POST", "/", `{"query":"mutation { heartbeat(input: {uid: \"u\", incarnation: 1}) { epoch } }"}`, map[string]string{"Authorization": "viewer"}, 200, jsonType, `{"errors":[{"message":"the role NODE is needed"`},
@@ -207,5 +210,29 @@ func TestErrors_SuggestNothing(t *testing.T) {
 		if strings.Contains(got, "mean") || strings.Contains(got, "{ ... }") || !strings.Contains(got, `"code":"INVALID"`) {
 			t.Errorf("%s: %s", tc.query, got)
 		}
+	}
+}
+
+func TestHTTP_SharesItsAnswersWithAllowedOriginsAlone(t *testing.T) {
+	f := newFixture(t, transport.Options{Origins: []string{"https://console.example"}})
+	for _, tc := range []struct {
+		method, origin, allowed string
+		status                  int
+	}{
+		{"OPTIONS", "https://console.example", "https://console.example", 204},
+		{"POST", "https://console.example", "https://console.example", 200},
+		{"OPTIONS", "https://console.example.evil.example", "", 403},
+		{"POST", "https://evil.example", "", 403},
+		{"POST", "null", "", 403},
+	} {
+		t.Run(tc.method+" "+tc.origin, func(t *testing.T) {
+			response, _ := f.exchange(tc.method, "/", `{"query":"{ serverInfo { version } }"}`, map[string]string{"Origin": tc.origin})
+			if got := response.Header.Get("Access-Control-Allow-Origin"); got != tc.allowed || response.StatusCode != tc.status {
+				t.Errorf("status %d, shared with %q", response.StatusCode, got)
+			}
+			if got := response.Header.Get("Access-Control-Allow-Credentials"); got != "" {
+				t.Errorf("credentials are let in: %q", got)
+			}
+		})
 	}
 }

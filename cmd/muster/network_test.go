@@ -68,6 +68,12 @@ func sweepNetworks() {
 	for _, path := range namespaces(networkPrefix) {
 		pid, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(path), networkPrefix), "-")
 		if id, err := strconv.Atoi(pid); err == nil && errors.Is(syscall.Kill(id, 0), syscall.ESRCH) {
+			out, _ := exec.Command("ip", "netns", "pids", filepath.Base(path)).Output()
+			for _, word := range strings.Fields(string(out)) {
+				if of, err := strconv.Atoi(word); err == nil {
+					_ = syscall.Kill(of, syscall.SIGKILL)
+				}
+			}
 			_ = exec.Command("ip", "netns", "del", filepath.Base(path)).Run()
 		}
 	}

@@ -20,6 +20,12 @@ func (c *cloud) launchWith(change func(*muster.Assignment)) muster.InstanceID {
 	return id
 }
 
+// told is what the last beat told of what is used.
+func (c *cloud) told() (u *muster.UsageInput) {
+	c.with(func() { u = c.beat.Usage })
+	return u
+}
+
 func withVolume(a *muster.Assignment) {
 	a.Volumes = []muster.VolumeMount{{Name: "data", Path: "/data"}}
 }
@@ -140,7 +146,7 @@ func TestAgent_MeasuresDisksNowAndThen(t *testing.T) {
 				pass(10 * time.Second)
 				w.want(id, muster.Running)
 				pass(2 * time.Minute)
-				u := w.cloud.beat.Usage
+				u := w.cloud.told()
 				if u == nil || len(u.Machines) != 1 || u.Machines[0].DiskMB == nil || *u.Machines[0].DiskMB != 301 || u.Machines[0].DiskAt == nil {
 					t.Fatalf("told %+v", u)
 				}
@@ -148,7 +154,7 @@ func TestAgent_MeasuresDisksNowAndThen(t *testing.T) {
 				if n := len(times); n < 2 || n > c.most {
 					t.Errorf("measured %d times, want 2 to %d", n, c.most)
 				}
-				if u := w.cloud.beat.Usage; len(u.Machines) != 1 || u.Machines[0].DiskMB == nil {
+				if u := w.cloud.told(); len(u.Machines) != 1 || u.Machines[0].DiskMB == nil {
 					t.Errorf("after a measurement that failed it told %+v", u)
 				}
 			})

@@ -32,9 +32,15 @@ func OS() Std {
 type app struct {
 	std     Std
 	server  string
+	context string // of `muster login`; empty: the current one
+	keyFile string
+	caFile  string
 	format  format
 	timeout time.Duration
 	noColor bool
+
+	serverGiven, contextGiven bool    // as a flag, not as a variable
+	aimed                     *target // nil: not yet looked for
 }
 
 // Main runs one command line, without the name of the program, and returns its
@@ -43,7 +49,7 @@ func Main(ctx context.Context, args []string, std Std) int {
 	a := &app{std: std, format: formatTable}
 	root := a.root()
 	root.SetArgs(args)
-	err := root.ExecuteContext(ctx)
+	err := a.explain(root.ExecuteContext(ctx))
 	if status, ok := errors.AsType[exitStatus](err); ok {
 		return int(status)
 	}
@@ -68,11 +74,14 @@ func (a *app) root() *cobra.Command {
 	root := group("muster", "The registry of a small cloud",
 		a.devCommand(), a.serverCommand(), a.agentCommand(), a.imageCommand(), a.volumeCommand(), a.simCommand(),
 		a.nodeCommand(), a.instanceCommand(), a.clusterCommand(), a.brakeCommand(), a.watchCommand(), a.logsCommand(),
+		a.keyCommand(), a.tokenCommand(), a.auditCommand(), a.whoamiCommand(), a.playgroundCommand(),
+		a.loginCommand(), a.logoutCommand(), a.contextCommand(),
 		a.doctorCommand(), a.completionCommand(), a.manCommand(), a.versionCommand(), exitCodesTopic(), a.shimCommand(),
 	)
 	root.Long = rootLong
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.PersistentPreRunE = func(c *cobra.Command, _ []string) error {
+		a.noteGiven(c)
 		return readEnvironment(c.Flags(), a.std.LookupEnv)
 	}
 	root.SetIn(a.std.In)
@@ -80,6 +89,9 @@ func (a *app) root() *cobra.Command {
 	root.SetErr(a.std.Err)
 	settings(root.PersistentFlags(), func(f *pflag.FlagSet) {
 		f.StringVar(&a.server, "server", client.DefaultURL, "`URL` of the muster server")
+		f.StringVar(&a.context, "context", "", "`NAME` of the server, as muster context list has it; the current one when left out")
+		f.StringVar(&a.keyFile, "key-file", "", "`FILE` with the access key; MUSTER_KEY can have the key itself")
+		f.StringVar(&a.caFile, "ca", "", "`FILE` of the certificates that the server is verified by; those of this machine when left out")
 		f.VarP(&a.format, "output", "o", "how results are printed: table, json or yaml")
 		f.DurationVar(&a.timeout, "timeout", 30*time.Second, "how long one call may take, its retries included")
 		f.BoolVar(&a.noColor, "no-color", false, "never use colour; NO_COLOR does the same")
@@ -143,7 +155,11 @@ func (a *app) connect() (*client.Client, error) {
 	if a.timeout <= 0 {
 		return nil, usageError("--timeout %s is no time to wait; give one such as 30s", a.timeout)
 	}
-	return client.New(client.Options{URL: a.server, UserAgent: "muster/" + version, Timeout: a.timeout})
+	t, err := a.aim()
+	if err != nil {
+		return nil, err
+	}
+	return client.New(t.options(a.timeout))
 }
 
 // call bounds one call by --timeout.

@@ -17,6 +17,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+// someKey is the text of a key that no server knows: its secret is 256 zeros.
+const someKey = "muster_k-1_000000000000000000000000000000000000000000036ztfM"
+
 // against runs one command line against a server that answers every call with the
 // same body.
 func against(t *testing.T, answer any, args ...string) (code int, out, said string) {
@@ -28,7 +31,7 @@ func against(t *testing.T, answer any, args ...string) (code int, out, said stri
 		}
 	}))
 	defer s.Close()
-	return run(map[string]string{"MUSTER_SERVER": s.URL, "MUSTER_TIMEOUT": "5s"}, args...)
+	return run(map[string]string{"MUSTER_SERVER": s.URL, "MUSTER_TIMEOUT": "5s", "MUSTER_KEY": someKey}, args...)
 }
 
 // run runs one command line in an environment of its own.
@@ -58,10 +61,14 @@ func TestMain_EndsWithTheCodeOfTheError(t *testing.T) {
 	for _, code := range muster.Codes() {
 		t.Run(string(code), func(t *testing.T) {
 			got, out, said := against(t, refusal(muster.Error{Code: code, Message: "no; do that"}), "instance", "terminate", "i-1")
-			if wanted, ok := want[code]; !ok || got != wanted {
-				t.Errorf("the exit code is %d, want %d", got, wanted)
+			if number, ok := want[code]; !ok || got != number {
+				t.Errorf("the exit code is %d, want %d", got, number)
 			}
-			if out != "" || said != "muster: no; do that\n" {
+			wanted := "muster: no; do that\n"
+			if code == muster.Unauthenticated {
+				wanted = "muster: no; do that (the key is from MUSTER_KEY)\n"
+			}
+			if out != "" || said != wanted {
 				t.Errorf("it printed %q and said %q", out, said)
 			}
 		})

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"iter"
 	"slices"
 	"strings"
@@ -100,7 +101,7 @@ func (a *app) sources() map[string]source {
 	return map[string]source{
 		"NODE": a.nodeIDs, "INSTANCE": a.instanceIDs, "IMAGE": a.imageNames, "VOLUME": a.volumeNames,
 		"SHELL": oneOf(shells()...), "FORMAT": oneOf(formatTable, formatJSON, formatYAML), "--log-format": oneOf("text", "json"),
-		"LEVEL": oneOf("DEBUG", "INFO", "WARN", "ERROR"), "TYPE": oneOf(instanceTypes()...), "ROLE": oneOf(texts(nodeRoles())...),
+		"LEVEL": oneOf("DEBUG", "INFO", "WARN", "ERROR"), "TYPE": oneOf(instanceTypes()...), "ROLE": roles, "KEY": a.keyIDs, "TOKEN": a.tokenIDs, "CONTEXT": a.contextNames, "--context": a.contextNames,
 		"KIND": oneOf("node", "instance", "cluster"), "STATUS": statuses, "--filter": a.filterTerms,
 		"DIRECTORY": files, "PATH": files, "FILE": files, "TARBALL": files,
 	}
@@ -128,9 +129,35 @@ func statuses(_ context.Context, c *cobra.Command, _ string) ([]cobra.Completion
 	return texts(muster.InstanceStatuses()), cobra.ShellCompDirectiveNoFileComp
 }
 
+func roles(_ context.Context, c *cobra.Command, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	if c.HasParent() && c.Parent().Name() == "key" {
+		return texts([]muster.Role{muster.Viewer, muster.Operator, muster.Admin, muster.NodeAgent, muster.Registrar}), cobra.ShellCompDirectiveNoFileComp
+	}
+	return texts(nodeRoles()), cobra.ShellCompDirectiveNoFileComp
+}
+
+// contextNames offers what muster login has kept.
+func (a *app) contextNames(context.Context, *cobra.Command, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	s, err := a.load()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var out []cobra.Completion
+	for _, c := range s.Contexts {
+		out = append(out, cobra.CompletionWithDesc(c.Name, c.Server))
+	}
+	return out, cobra.ShellCompDirectiveNoFileComp
+}
+
 // offer asks the server, and offers what it has said when the time is up.
 func offer[T any](ctx context.Context, a *app, all func(context.Context, *client.Client) iter.Seq2[*T, error], entry func(*T) cobra.Completion) ([]cobra.Completion, cobra.ShellCompDirective) {
-	c, err := client.New(client.Options{URL: a.server, UserAgent: "muster/" + version, Timeout: completePatience, Tries: 1})
+	t, err := a.aim()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	o := t.options(completePatience)
+	o.Tries = 1
+	c, err := client.New(o)
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
@@ -191,6 +218,38 @@ func (a *app) instanceIDs(ctx context.Context, c *cobra.Command, _ string) ([]co
 			what += " on " + node
 		}
 		return cobra.CompletionWithDesc(string(i.ID), oneLine(what))
+	})
+}
+
+// keyIDs offers the access keys that a command can be about.
+func (a *app) keyIDs(ctx context.Context, c *cobra.Command, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	return offer(ctx, a, func(ctx context.Context, api *client.Client) iter.Seq2[*client.AccessKey, error] {
+		return api.AllAccessKeys(ctx)
+	}, func(k *client.AccessKey) cobra.Completion {
+		if k.Status != muster.KeyActive && c.Name() != "audit" {
+			return ""
+		}
+		return cobra.CompletionWithDesc(string(k.ID), oneLine(k.Name+", "+string(k.Role)))
+	})
+}
+
+// tokenIDs offers the join tokens.
+func (a *app) tokenIDs(ctx context.Context, _ *cobra.Command, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	return offer(ctx, a, func(ctx context.Context, api *client.Client) iter.Seq2[*client.JoinToken, error] {
+		return func(yield func(*client.JoinToken, error) bool) {
+			tokens, err := api.JoinTokens(ctx)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			for i := range tokens {
+				if !yield(&tokens[i], nil) {
+					return
+				}
+			}
+		}
+	}, func(t *client.JoinToken) cobra.Completion {
+		return cobra.CompletionWithDesc(string(t.ID), fmt.Sprintf("used %d of %d", len(t.Used), t.Uses))
 	})
 }
 

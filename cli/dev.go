@@ -79,6 +79,7 @@ func (a *app) dev(ctx context.Context, d devFlags, log *slog.Logger) (err error)
 		return err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
+	defer a.announce(s, d.server, log)()
 	url := "http://" + reachable(s.Addr())
 	api, err := client.New(client.Options{URL: url, UserAgent: "muster-dev/" + version})
 	if err != nil {

@@ -94,11 +94,11 @@ func paint(cell string) string {
 		word, more = cell[:at], cell[at:]
 	}
 	switch word {
-	case "HEALTHY", "RUNNING", "CLEAR", "OK":
+	case "HEALTHY", "RUNNING", "CLEAR", "OK", "ACTIVE", "DONE":
 		return green + word + plain + more
 	case "PENDING", "PROVISIONING", "STOPPING", "TERMINATING", "DEGRADED", "HOLDS", "WARN":
 		return yellow + word + plain + more
-	case "UNHEALTHY", "FAILED", "LOST", "UNKNOWN", "PRUNED", "REMOVED", "FAIL":
+	case "UNHEALTHY", "FAILED", "LOST", "UNKNOWN", "PRUNED", "REMOVED", "FAIL", "EXPIRED", "REVOKED", "UNAUTHENTICATED", "FORBIDDEN":
 		return red + word + plain + more
 	}
 	return cell

@@ -15,8 +15,8 @@ import (
 
 const serverLong = `Run the registry: the GraphQL API, the playground, probes and metrics.
 
-There are no keys yet, so it listens on loopback only, and answers only to the
-host names of loopback and those of --allowed-hosts.`
+At its first start it makes an ADMIN key, in admin.key in its data directory. The
+commands on this machine find it; others log in, see muster login.`
 
 func (a *app) serverCommand() *cobra.Command {
 	var logs logSettings
@@ -40,6 +40,7 @@ func (a *app) serverCommand() *cobra.Command {
 		limitFlags(f, &o)
 		logs.declare(f, slog.LevelInfo)
 	})
+	c.Flags().BoolVar(&o.NewAdminKey, "new-admin-key", false, "make another ADMIN key, in admin.key in the data directory: for who has none any more")
 	return c
 }
 
@@ -109,6 +110,7 @@ func (a *app) runServer(ctx context.Context, o server.Options) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
+	defer a.announce(s, o, o.Logger)()
 	return asUnit(ctx, o.Logger, func(ctx context.Context, ready func(net.Addr)) error {
 		ready(s.Addr())
 		return s.Run(ctx)

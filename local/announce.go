@@ -39,7 +39,7 @@ func Announce(lookup Lookup, s Server) (withdraw func(), err error) {
 	if err != nil {
 		return nil, fmt.Errorf("announce the server: %w", err)
 	}
-	path := filepath.Join(dir, s.Addr.String()+extension)
+	path := filepath.Join(dir, s.name())
 	if err := renameio.WriteFile(path, text, 0o644, renameio.WithTempDir(dir), renameio.IgnoreUmask()); err != nil {
 		return nil, fmt.Errorf("announce the server: %w", err)
 	}
@@ -48,6 +48,11 @@ func Announce(lookup Lookup, s Server) (withdraw func(), err error) {
 			_ = os.Remove(path) // what stays behind counts no more
 		}
 	}, nil
+}
+
+// name is that of its file: an address is one in its network namespace.
+func (s *Server) name() string {
+	return s.Addr.String() + "-" + strings.Trim(s.Network, "net:[]") + extension
 }
 
 // sweep takes away what servers of this user left behind.

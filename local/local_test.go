@@ -56,7 +56,11 @@ func announce(t *testing.T, lookup local.Lookup, keyFile string) (path string, w
 	if err != nil {
 		t.Fatal(err)
 	}
-	return filepath.Join(local.Home(lookup), "127.0.0.1:1.server"), withdraw
+	paths, err := filepath.Glob(filepath.Join(local.Home(lookup), "127.0.0.1:1-*.server"))
+	if err != nil || len(paths) != 1 {
+		t.Fatalf("it made %v, %v", paths, err)
+	}
+	return paths[0], withdraw
 }
 
 func TestAnnounce_UntilItIsWithdrawn(t *testing.T) {

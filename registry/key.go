@@ -177,6 +177,23 @@ func (r *Registry) changeKey(ctx context.Context, id muster.KeyID, change func(V
 	return out, revision, nil
 }
 
+// RecoverAdminKey makes another ADMIN key of that name, for who can start the server but
+// has no key any more, and returns its text.
+func (r *Registry) RecoverAdminKey(ctx context.Context, name string) (string, error) {
+	secret := auth.NewSecret()
+	by := muster.Principal{Name: itself.Name, Action: "newAdminKey"}
+	var made *muster.AccessKey
+	_, err := r.commits.submit(ctx, itself, r.audited(by, func(v View, w *Writes) error {
+		made = r.newKey(v, by, name, muster.Admin, secret)
+		w.Key(made, "created at a start that asked for it")
+		return nil
+	}))
+	if err != nil {
+		return "", err
+	}
+	return keyText(made.ID, secret), nil
+}
+
 // EnsureAdminKey makes an ADMIN key of that name when there is none that is good, and
 // gives one that was never used a new secret: nobody has that. It returns the key's text,
 // or "" when nothing was made.

@@ -22,6 +22,13 @@ func AdminKeyFile(dataDir string) string { return filepath.Join(dataDir, "admin.
 // there is no good ADMIN key, or its own was never used, and so was lost on the way here.
 func (s *Server) ensureAdminKey(ctx context.Context) error {
 	path := AdminKeyFile(s.options.DataDir)
+	if s.options.NewAdminKey {
+		text, err := s.registry.RecoverAdminKey(ctx, adminKeyName)
+		if err != nil {
+			return err
+		}
+		return s.keepAdminKey(path, text)
+	}
 	old, err := keyfile.Read(path)
 	there := err == nil
 	switch {
@@ -37,9 +44,13 @@ func (s *Server) ensureAdminKey(ctx context.Context) error {
 	if err != nil || text == "" {
 		return err
 	}
+	return s.keepAdminKey(path, text)
+}
+
+func (s *Server) keepAdminKey(path, text string) error {
 	if err := keyfile.Write(path, []byte(text+"\n")); err != nil {
-		return fmt.Errorf("the first access key: %w", err)
+		return fmt.Errorf("the access key of the start: %w", err)
 	}
-	s.log.Info("made the first access key", "file", path)
+	s.log.Info("made an ADMIN key", "file", path)
 	return nil
 }

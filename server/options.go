@@ -28,6 +28,7 @@ type Options struct {
 	Listen         string   // address and port; DefaultListen. Port 0: any free one
 	Insecure       bool     // allows an address off loopback; false
 	Keyless        bool     // asks nobody for a key, on loopback alone; false
+	NewAdminKey    bool     // makes another ADMIN key at the start, in place of that of the first one; false
 	TLS            bool     // by TLS on loopback too; false: where other machines can come from
 	TLSNames       []string // further names and IPs that the server is reached at, for its certificate; none
 	TLSCert        string   // a file: a certificate of one's own for who is no member of the cluster; empty: issued here

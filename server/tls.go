@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"net"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"sync"
@@ -105,6 +106,15 @@ func (s *Server) openTLS(cluster string) error {
 	}
 	_, err := s.authority.certificate()
 	return err
+}
+
+// CAFile is where the certificates are that this server is verified by, which anybody may
+// read; empty: it has no TLS.
+func (s *Server) CAFile() string {
+	if s.authority == nil {
+		return ""
+	}
+	return filepath.Join(s.authority.dir, bundleFile)
 }
 
 // RotateCA replaces the cluster's certificate authority by one with a new key. Nobody is

@@ -44,7 +44,7 @@ type supervisor struct {
 // exit status. It expects the lock as standard input and a pipe to the agent as standard output. The hook, nil for
 // none, is told the steps of a machine's supervisor.
 func Shim(args []string, reached failpoint.Hook) int {
-	verbs := []string{verbRun, verbUnit, verbAdopt, verbService, verbServiceAdopt, verbExec}
+	verbs := []string{verbRun, verbUnit, verbAdopt, verbService, verbServiceAdopt, verbExec, verbInstall}
 	if len(args) != 2 || !slices.Contains(verbs, args[0]) {
 		fmt.Fprintln(os.Stderr, "shim is for the agent's own use")
 		return 2
@@ -64,6 +64,8 @@ func shim(verb, dir string, reached failpoint.Hook) error {
 		return attend(verb, dir)
 	case verbExec:
 		return execute(dir)
+	case verbInstall:
+		return unpackInside()
 	}
 	ready, err := takeOver()
 	if err != nil {

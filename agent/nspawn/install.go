@@ -1,0 +1,118 @@
+package nspawn
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/muster-cloud/muster"
+	"github.com/muster-cloud/muster/agent/driver"
+	"github.com/muster-cloud/muster/agent/nspawn/cgroup"
+)
+
+// The defaults of driver.Artifact.
+const (
+	artifactBytes   = 4 << 30
+	artifactEntries = 100_000
+)
+
+// installOrder is what to unpack in a machine, and where.
+type installOrder struct {
+	Leader   process      `json:"leader"`
+	Group    cgroup.Group `json:"group"`
+	Name     string       `json:"name"`
+	FileName string       `json:"fileName"`
+	Unpacked int64        `json:"unpacked"`
+	Entries  int          `json:"entries"`
+}
+
+// installNews is how it went.
+type installNews struct {
+	Installed driver.Installed `json:"installed"`
+	Refused   string           `json:"refused"` // what is wrong with the artifact
+	Failed    string           `json:"failed"`  // what else went wrong
+}
+
+// Install implements driver.Artifacts. It is unpacked by a process in the machine, with its root and its limits: whatever the
+// machine's own root puts in the way leads nowhere but into the machine.
+func (d *Driver) Install(ctx context.Context, a driver.Artifact) (driver.Installed, error) {
+	if err := a.Validate(); err != nil {
+		return driver.Installed{}, err
+	}
+	unlock, err := d.keys.lock(ctx, a.Machine+".install."+a.Name) // no process is called so: it would have one dot
+	if err != nil {
+		return driver.Installed{}, err
+	}
+	defer unlock()
+	r, p, err := d.runningMachine(ctx, a.Machine)
+	if err != nil {
+		return driver.Installed{}, err
+	}
+	o := installOrder{
+		Leader: p.Leader, Group: r.Group.Below("install-" + rand.Text()),
+		Name: a.Name, FileName: a.FileName, Unpacked: a.Unpacked, Entries: a.Entries,
+	}
+	if muster.CheckName("fileName", o.FileName) != nil {
+		o.FileName = "app"
+	}
+	if o.Unpacked <= 0 {
+		o.Unpacked = artifactBytes
+	}
+	if o.Entries <= 0 {
+		o.Entries = artifactEntries
+	}
+	news, err := d.install(ctx, o, a.File)
+	switch {
+	case ctx.Err() != nil:
+		return driver.Installed{}, ctx.Err()
+	case err != nil:
+		return driver.Installed{}, fmt.Errorf("unpack %s in %s: %w", a.Name, a.Machine, err)
+	case news.Refused != "":
+		return driver.Installed{}, muster.Errorf(muster.Invalid, "%s", news.Refused)
+	case news.Failed != "":
+		return driver.Installed{}, fmt.Errorf("unpack %s in %s: %s", a.Name, a.Machine, news.Failed)
+	}
+	return news.Installed, nil
+}
+
+// install runs the process that unpacks, and kills it when ctx ends.
+func (d *Driver) install(ctx context.Context, o installOrder, from *os.File) (news installNews, err error) {
+	cmd, sealed, err := d.shimCommand(verbInstall, "-")
+	if err != nil {
+		return news, err
+	}
+	defer sealed.Close()
+	given, err := handOver(o)
+	if err != nil {
+		return news, err
+	}
+	defer given.Close()
+	told, tells, err := os.Pipe()
+	if err != nil {
+		return news, err
+	}
+	defer told.Close()
+	cmd.Stdin, cmd.ExtraFiles = from, []*os.File{given, tells}
+	if err := errors.Join(cmd.Start(), tells.Close()); err != nil {
+		return news, err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = cmd.Process.Signal(unix.SIGTERM) })
+	defer stop()
+	text, err := io.ReadAll(io.LimitReader(told, 1<<20))
+	if err == nil && len(text) == 0 {
+		err = errors.New("it was killed: is the instance out of memory?")
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &news)
+	}
+	if ended := cmd.Wait(); err != nil {
+		err = errors.Join(err, ended)
+	}
+	return news, errors.Join(err, o.Group.Remove())
+}

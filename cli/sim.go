@@ -19,7 +19,8 @@ below them are hollow: they use nothing. Each second a line says how it goes; at
 the end, after --duration or Ctrl-C, a table says what happened.
 
 Each agent has its own identity and its own port for nudges; they share one client
-of --connections connections. What it makes carries the label muster-sim=PREFIX and
+of --connections connections, and one access key of the role NODE, which is made with
+yours, an ADMIN's, and revoked at the end. What it makes carries the label muster-sim=PREFIX and
 touches no other node; --clean takes it away again at the end.
 
 Each node takes a /24 of the server's --instance-network, which has room for 256 by
@@ -40,7 +41,11 @@ func (a *app) simCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			o.URL, o.Version, o.Logger, o.Each = a.server, version, log, a.printSecond
+			t, err := a.aim()
+			if err != nil {
+				return err
+			}
+			o.Server, o.Version, o.Logger, o.Each = t.options(0), version, log, a.printSecond
 			result, err := sim.Run(c.Context(), o)
 			if err != nil {
 				return err

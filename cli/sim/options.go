@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/muster-cloud/muster"
+	"github.com/muster-cloud/muster/client"
 )
 
 // Label is what everything of a simulation carries; its value is the prefix.
@@ -23,7 +24,9 @@ const (
 
 // Options are the settings of a simulation. The zero value works.
 type Options struct {
-	URL         string        // of the server; default that of package client
+	// Server is how the server is reached, and with which key; default that of package
+	// client, without one. With one, of an ADMIN, the agents get a key of their own.
+	Server      client.Options
 	Nodes       int           // hollow nodes; 0: DefaultNodes
 	Instances   int           // launched for each node; 0: none
 	Prefix      string        // of the nodes' names; default "sim-" and four random letters

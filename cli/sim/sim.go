@@ -40,11 +40,16 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	}
 	s := &simulation{o: o, labels: muster.Map{Label: o.Prefix}, mirror: newMirror(), began: time.Now()}
 	var err error
-	if s.api, err = s.connect(o.Parallel + 2); err != nil {
+	if s.api, err = s.connect(o.Parallel+2, o.Server.Key); err != nil {
 		return nil, err
 	}
 	defer func() { _ = s.api.Close() }()
-	agents, err := s.connect(o.Connections)
+	key, giveBack, err := s.agentsKey(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer giveBack()
+	agents, err := s.connect(o.Connections, key)
 	if err != nil {
 		return nil, err
 	}
@@ -62,11 +67,17 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 }
 
 // connect returns a client with at most so many connections, which it keeps.
-func (s *simulation) connect(connections int) (*client.Client, error) {
+func (s *simulation) connect(connections int, key string) (*client.Client, error) {
 	dialer := net.Dialer{Timeout: 5 * time.Second} // else those in vain would use the connections up
-	return client.New(client.Options{URL: s.o.URL, UserAgent: "muster-sim/" + s.o.Version, Transport: &http.Transport{
+	o := s.o.Server
+	transport := &http.Transport{
 		Proxy: http.ProxyFromEnvironment, DialContext: dialer.DialContext, MaxConnsPerHost: connections, MaxIdleConnsPerHost: connections, IdleConnTimeout: 90 * time.Second,
-	}})
+	}
+	if o.Transport != nil {
+		transport.TLSClientConfig = o.Transport.TLSClientConfig
+	}
+	o.Key, o.UserAgent, o.Transport = key, "muster-sim/"+s.o.Version, transport
+	return client.New(o)
 }
 
 // run starts everything, and ends it in order: the load, the agents, and what

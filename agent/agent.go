@@ -25,11 +25,12 @@ const DefaultListen = "127.0.0.1:8080"
 // Options are the settings of an Agent. Driver, Registry and StateDir have to be
 // there; all else works as it is.
 type Options struct {
-	Driver   driver.Driver // runs the machines
-	Registry Registry      // such as a *client.Client
-	StateDir string        // of this agent alone; made if need be
-	Router   Router        // connects the instances of the nodes; nil: nobody does
-	Images   Images        // gets images of the registry's; nil: only the node's own can be launched
+	Driver      driver.Driver // runs the machines
+	Registry    Registry      // such as a *client.Client
+	StateDir    string        // of this agent alone; made if need be
+	Router      Router        // connects the instances of the nodes; nil: nobody does
+	Credentials *Credentials  // of the node; nil: it has not joined, and takes nudges from everybody
+	Images      Images        // gets images of the registry's; nil: only the node's own can be launched
 
 	ID            muster.NodeID   // default the hostname
 	Listen        string          // address and port for nudges; default DefaultListen
@@ -175,6 +176,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	group.Go(func() error { return a.attend(ctx) })
 	group.Go(func() error { return a.measure(ctx) })
 	group.Go(func() error { return a.measureDisks(ctx) })
+	group.Go(func() error { return a.renew(ctx) })
 	group.Go(func() error { return a.route(ctx) })
 	group.Go(func() error { return a.reconcile(ctx) })
 	return group.Wait()

@@ -52,7 +52,7 @@ func (a *Agent) registerOnce(ctx context.Context) error {
 	diskLimits := a.diskLimits(ctx) // which may take a moment
 	a.mu.Lock()
 	input := muster.RegisterNodeInput{
-		ID: a.o.ID, BirthToken: is.Birth, Hostname: a.o.hostname, Addr: a.state.addr, Port: a.state.port, Role: a.o.Role,
+		ID: a.o.ID, BirthToken: is.Birth, Hostname: a.o.hostname, Addr: a.state.addr, Port: a.state.port, Secure: a.o.Credentials.Secure(), Role: a.o.Role,
 		CPUCount: a.o.CPUs, MemoryMB: a.o.MemoryMB, Labels: a.o.Labels,
 		Incarnation: is.Incarnation, Version: a.o.Version, BootID: a.o.BootID,
 		Images: report.Images, Volumes: report.Volumes, HostPaths: a.hostPaths(), DiskLimits: diskLimits,

@@ -36,8 +36,10 @@ type world struct {
 	log   logs
 	wrap  func(driver.Driver) driver.Driver // nil: none
 
-	images agent.Images // nil: none
-	router agent.Router // nil: none
+	images      agent.Images       // nil: none
+	credentials *agent.Credentials // nil: it has not joined
+	registry    agent.Registry     // nil: the cloud
+	router      agent.Router       // nil: none
 }
 
 // logs collects what agents log.
@@ -99,8 +101,12 @@ func (w *world) start() *running {
 	if w.wrap != nil {
 		machines = w.wrap(machines)
 	}
+	registry := w.registry
+	if registry == nil {
+		registry = w.cloud
+	}
 	a, err := agent.New(agent.Options{
-		Driver: machines, Registry: w.cloud, Images: w.images, Router: w.router, StateDir: w.dir, ID: "node-a", BootID: w.boot, CPUs: 4, MemoryMB: 4096,
+		Driver: machines, Registry: registry, Credentials: w.credentials, Images: w.images, Router: w.router, StateDir: w.dir, ID: "node-a", BootID: w.boot, CPUs: 4, MemoryMB: 4096,
 		Listener: onceClosed(quiet{make(chan struct{})}), Logger: slog.New(slog.NewTextHandler(&w.log, nil)),
 	})
 	if err != nil {

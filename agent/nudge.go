@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"log/slog"
@@ -93,8 +94,12 @@ func refuse(w http.ResponseWriter, status int, code muster.Code, message string)
 	}{code, message})
 }
 
-// serve serves the agent's port until ctx ends.
+// serve serves the agent's port until ctx ends: to the server of its cluster alone, once
+// the node has a certificate.
 func (a *Agent) serve(ctx context.Context, listener net.Listener) error {
+	if a.o.Credentials.Secure() {
+		listener = tls.NewListener(listener, a.o.Credentials.party().TakeServer())
+	}
 	server := &http.Server{
 		Handler:           a.Handler(),
 		ReadHeaderTimeout: nudgeTimeout,
@@ -102,7 +107,7 @@ func (a *Agent) serve(ctx context.Context, listener net.Listener) error {
 		WriteTimeout:      nudgeTimeout,
 		IdleTimeout:       time.Minute,
 		MaxHeaderBytes:    8 << 10,
-		ErrorLog:          slog.NewLogLogger(a.o.Logger.Handler(), slog.LevelWarn),
+		ErrorLog:          slog.NewLogLogger(a.o.Logger.Handler(), slog.LevelDebug),
 	}
 	closed := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {

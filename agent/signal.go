@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"math/rand/v2"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -55,8 +56,14 @@ type pauses struct {
 
 const firstPause = 500 * time.Millisecond
 
-func (a *Agent) newPauses() *pauses {
-	p := &pauses{random: a.o.Random, b: backoff.ExponentialBackOff{InitialInterval: firstPause, Multiplier: 2, MaxInterval: time.Hour}}
+func (a *Agent) newPauses() *pauses { return newPauses(a.o.Random) }
+
+// newPauses makes pauses that vary by random; nil: math/rand/v2's.
+func newPauses(random func() float64) *pauses {
+	if random == nil {
+		random = rand.Float64
+	}
+	p := &pauses{random: random, b: backoff.ExponentialBackOff{InitialInterval: firstPause, Multiplier: 2, MaxInterval: time.Hour}}
 	p.b.Reset()
 	return p
 }

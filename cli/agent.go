@@ -23,7 +23,11 @@ import (
 
 const agentLong = `Run the agent of this machine: it registers with the server, keeps the instances
 that the server placed here, and beats. They run on when it ends, and the next
-agent adopts them. It needs root.`
+agent adopts them. It needs root.
+
+A new machine joins with a token: run muster token create where there is an ADMIN key,
+and here muster agent --join TOKEN@HOST. What it gets is kept in --state-dir, so from
+then on muster agent alone is enough.`
 
 // agentFlags are the settings of an agent.
 type agentFlags struct {
@@ -35,6 +39,8 @@ type agentFlags struct {
 	imageKeep, grace                              time.Duration
 	nodeRoutes, masquerade                        bool
 	hostPaths                                     []string // of this machine, that instances may see
+	join                                          string
+	credentials                                   *agent.Credentials // nil: it has not joined
 }
 
 func (a *app) agentCommand() *cobra.Command {
@@ -47,19 +53,20 @@ func (a *app) agentCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			api, err := client.New(client.Options{URL: a.server, UserAgent: "muster-agent/" + version})
-			if err != nil {
-				return err
-			}
 			if flags.stateDir, err = filepath.Abs(flags.stateDir); err != nil {
 				return usageError("--state-dir cannot be found: %w", err)
+			}
+			api, err := a.agentClient(c, &flags, log)
+			if err != nil {
+				return err
 			}
 			return portInUse(flags.run(c.Context(), api, log), flags.listen, "--listen")
 		},
 	}
 	settings(c.Flags(), func(f *pflag.FlagSet) {
 		f.StringVar(&flags.id, "id", "", "`NAME` of this node; the hostname when left out")
-		f.StringVar(&flags.listen, "listen", agent.DefaultListen, "`ADDRESS` that the server's nudges are taken on")
+		f.StringVar(&flags.join, "join", "", "`TOKEN@HOST[:PORT]` to join a server with; nothing where this machine did already")
+		f.StringVar(&flags.listen, "listen", agent.DefaultListen, "`ADDRESS` that the server's nudges are taken on; where the node joined, its own on the way to the server")
 		f.StringVar(&flags.advertise, "advertise-addr", "", "IP `ADDRESS` that this node is reached at; that of --listen when left out")
 		f.IntVar(&flags.advertisePort, "advertise-port", 0, "`PORT` that this node is reached at; 0: that of --listen")
 		f.StringVar(&flags.stateDir, "state-dir", defaultStateDir, "`DIRECTORY` of instances and images")
@@ -115,7 +122,7 @@ func (f *agentFlags) run(ctx context.Context, api *client.Client, log *slog.Logg
 	}
 	return asUnit(ctx, log, func(ctx context.Context, ready func(net.Addr)) error {
 		one, err := agent.New(agent.Options{
-			Driver: machines, Registry: api, Router: f.router(machines, log), Images: f.puller(api, log), StateDir: f.stateDir, ID: muster.NodeID(f.id),
+			Driver: machines, Registry: api, Credentials: f.credentials, Router: f.router(machines, log), Images: f.puller(api, log), StateDir: f.stateDir, ID: muster.NodeID(f.id),
 			Listen: f.listen, Advertise: f.advertise, AdvertisePort: f.advertisePort, CPUs: f.cpus, MemoryMB: f.memory,
 			Role: muster.NodeRole(strings.ToUpper(f.role)), Labels: f.labels, Version: version, Ready: ready, Logger: log,
 			Grace: f.grace, Reached: failpoint.FromEnvironment(),

@@ -15,6 +15,10 @@ import (
 
 const serverLong = `Run the registry: the GraphQL API, the playground, probes and metrics.
 
+On loopback it serves plain HTTP. Everywhere else it serves by TLS, with certificates of
+its own, which it renews by itself. It answers only to the host names of loopback and those
+of --allowed-hosts; by TLS, also to its own addresses and those of --tls-name.
+
 At its first start it makes an ADMIN key, in admin.key in its data directory. The
 commands on this machine find it; others log in, see muster login.`
 
@@ -47,7 +51,11 @@ func (a *app) serverCommand() *cobra.Command {
 // serverFlags declares the settings of a server that `dev` has too.
 func serverFlags(f *pflag.FlagSet, o *server.Options) {
 	f.BoolVar(&o.Keyless, "keyless", true, "ask nobody for a key: every program on this machine can do everything; only on loopback")
-	f.BoolVar(&o.Insecure, "insecure", false, "allow an address off loopback, without keys: everybody who reaches it can do everything")
+	f.BoolVar(&o.Insecure, "insecure", false, "serve off loopback without TLS: who is on the way can read keys, and change what is said")
+	f.BoolVar(&o.TLS, "tls", false, "serve by TLS on loopback too; off loopback it is always so")
+	f.StringSliceVar(&o.TLSNames, "tls-name", nil, "further `NAMES` and IP addresses that this server is reached at, for its certificate, separated by commas")
+	f.StringVar(&o.TLSCert, "tls-cert", "", "`FILE` with a certificate of your own, and its chain, for people and programs; agents go by the server's own")
+	f.StringVar(&o.TLSKey, "tls-key", "", "`FILE` with its private key")
 	f.StringSliceVar(&o.AllowedHosts, "allowed-hosts", nil, "further `HOSTS` that are answered to, separated by commas")
 	f.StringSliceVar(&o.AllowedOrigins, "allowed-origins", nil, "`ORIGINS` of other web pages that may call, separated by commas")
 	f.IntVar(&o.MaxConnections, "max-connections", o.MaxConnections, "connections at once; the rest are refused")
@@ -91,14 +99,14 @@ func limitFlags(f *pflag.FlagSet, o *server.Options) {
 	f.IntVar(&l.Streams, "max-streams", l.Streams, "live subscriptions in all")
 }
 
-// openServer opens a server, and warns when it would be open to everybody.
+// openServer opens a server, and warns when others could listen in.
 func (a *app) openServer(ctx context.Context, o server.Options) (*server.Server, error) {
 	o.Version = version
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
 	if o.Insecure {
-		a.say("WARNING: --insecure: there are no keys, so everybody who reaches %s can do everything with this cluster", o.Listen)
+		a.say("WARNING: --insecure: what is said to %s is not encrypted, so whoever is on the way can read access keys, and use them", o.Listen)
 	}
 	return server.Open(ctx, o)
 }

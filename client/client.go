@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -67,11 +68,19 @@ func New(o Options) (*Client, error) {
 	}
 	if o.Trust != nil {
 		o.Transport = o.Transport.Clone()
-		o.Transport.TLSClientConfig = auth.Party{Trust: o.Trust}.CallServer()
+		o.Transport.TLSClientConfig = o.verify()
 	}
 	c := &Client{endpoint: endpoint, options: o}
 	c.api = graphql.NewClient(endpoint.String(), doer{c})
 	return c, nil
+}
+
+// verify is how the server is verified.
+func (o Options) verify() *tls.Config {
+	if trust := o.Trust(); !trust.OfCluster() {
+		return auth.CallNamed(trust.Roots)
+	}
+	return auth.Party{Trust: o.Trust}.CallServer()
 }
 
 // parseURL reads the address of a server. INVALID: it cannot be one.

@@ -7,8 +7,9 @@
 // subscriptions, lets the requests in flight finish, stops the registry (which
 // flushes), and only Close gives the store and its lock back.
 //
-// It promises that only the hosts it was told of are served, so that a web page
-// cannot rebind its way in, and that nothing listens off loopback unless it was
-// asked to in so many words. It does NOT authenticate anybody yet, and it holds
-// no rule of the registry: those are in registry.
+// It promises that only the hosts it was told of are served, so that a web page cannot
+// rebind its way in; that what comes from other machines comes by TLS, unless it was asked
+// for less in so many words; that every route says whom it is for; and that a certificate
+// is renewed, an authority replaced, without a connection being cut. It holds no rule of
+// the registry: those are in registry.
 package server

@@ -12,15 +12,10 @@ import (
 	"github.com/muster-cloud/muster"
 )
 
-// listen takes the address, and refuses one off loopback unless insecure.
-func listen(address string, insecure bool) (*net.TCPListener, error) {
-	host, _, err := net.SplitHostPort(address)
-	if err != nil {
+// listen takes the address.
+func listen(address string) (*net.TCPListener, error) {
+	if _, _, err := net.SplitHostPort(address); err != nil {
 		return nil, muster.InvalidField("listen", "%q is not an address; write host:port such as %s", address, DefaultListen)
-	}
-	if !insecure && !loopback(host) {
-		return nil, muster.InvalidField("listen",
-			"%s is not on loopback and there are no keys yet, so everybody who reaches it could do everything; listen on %s, or add --insecure", address, DefaultListen)
 	}
 	l, err := net.Listen("tcp", address)
 	switch {
@@ -36,8 +31,8 @@ func listen(address string, insecure bool) (*net.TCPListener, error) {
 
 // checkKeyless refuses a server off loopback that asks nobody for a key.
 func checkKeyless(o Options) error {
-	host, _, _ := net.SplitHostPort(o.Listen) // listen refuses what cannot be read
-	if o.Keyless && !o.Insecure && !loopback(host) {
+	host, _, err := net.SplitHostPort(o.Listen) // listen refuses what cannot be read
+	if err == nil && o.Keyless && !o.Insecure && !loopback(host) {
 		return muster.InvalidField("keyless", "%s is not on loopback, and without keys everybody who reaches it could do everything: leave --keyless out, or listen on %s", o.Listen, DefaultListen)
 	}
 	return nil

@@ -26,7 +26,7 @@ type Options struct {
 
 	DataDir        string   // where the database is; DefaultDataDir
 	Listen         string   // address and port; DefaultListen. Port 0: any free one
-	Insecure       bool     // allows an address off loopback; false
+	Insecure       bool     // serves off loopback without TLS; false
 	Keyless        bool     // asks nobody for a key, on loopback alone; false
 	NewAdminKey    bool     // makes another ADMIN key at the start, in place of that of the first one; false
 	TLS            bool     // by TLS on loopback too; false: where other machines can come from

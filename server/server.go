@@ -69,7 +69,7 @@ func Open(ctx context.Context, o Options) (*Server, error) {
 	if err := checkKeyless(o); err != nil {
 		return nil, err
 	}
-	listener, err := listen(o.Listen, o.Insecure)
+	listener, err := listen(o.Listen)
 	if err != nil {
 		return nil, err
 	}

@@ -61,6 +61,10 @@ func (d *Driver) RemoveVolume(_ context.Context, name string) error {
 func (d *Driver) discardVolume(name string) (trash string, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	path := filepath.Join(d.volumesDir(), name)
+	if !exists(path) {
+		return "", nil
+	}
 	all, _, err := d.statuses()
 	if err != nil {
 		return "", err
@@ -69,10 +73,6 @@ func (d *Driver) discardVolume(name string) (trash string, err error) {
 		if m.Spec.Uses(name) || m.Spec.Disk == "" { // nobody knows what one with a damaged record sees
 			return "", fmt.Errorf("%w: %s", driver.ErrInUse, m.Spec.Machine)
 		}
-	}
-	path := filepath.Join(d.volumesDir(), name)
-	if !exists(path) {
-		return "", nil
 	}
 	if trash, err = os.MkdirTemp(d.volumesDir(), gone); err != nil {
 		return "", err

@@ -36,7 +36,7 @@ type Options struct {
 }
 
 // Gather looks at the machine. It changes nothing, but that it may load the
-// module of overlayfs, as root. INVALID: options that no agent can have; else the
+// modules of overlayfs and ext4, as root. INVALID: options that no agent can have; else the
 // error is ctx's.
 func Gather(ctx context.Context, o Options) (Facts, error) {
 	if o.Patience <= 0 {

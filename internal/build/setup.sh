@@ -14,7 +14,7 @@ want=${1:?say what for: run or test}
 # What a build cannot do without; what an instance needs on its node; what only
 # the tests need.
 build_packages=(gcc libc6-dev)
-node_packages=(systemd-container busybox-static iproute2 nftables util-linux procps)
+node_packages=(systemd-container busybox-static e2fsprogs iproute2 nftables util-linux procps)
 test_packages=(chromium curl dbus systemd-sysv)
 
 installed() {

@@ -27,7 +27,13 @@ func (a *app) agentClient(c *cobra.Command, flags *agentFlags, log *slog.Logger)
 	}
 	agentName := "muster-agent/" + version
 	if flags.credentials == nil {
-		return client.New(client.Options{URL: a.server, UserAgent: agentName})
+		t, err := a.aim()
+		if err != nil {
+			return nil, err
+		}
+		o := t.options(0)
+		o.UserAgent = agentName
+		return client.New(o)
 	}
 	server := flags.credentials.Server()
 	if c.Flags().Changed("server") {
@@ -56,6 +62,9 @@ func (f *agentFlags) enrol(ctx context.Context, log *slog.Logger) (err error) {
 	hideArgument(text)
 	join, err := auth.ParseJoin(text)
 	if err != nil {
+		return err
+	}
+	if err := f.check(ctx); err != nil { // before the token is used up
 		return err
 	}
 	f.credentials, err = agent.Join(ctx, agent.JoinOptions{

@@ -45,6 +45,9 @@ func (v *view) reportPlace(p *place, doing step) []muster.InstanceReportInput {
 		if coming != nil && (m.Spec.Machine == coming.Machine || m.State == driver.Exited) {
 			continue // what it becomes is reported, or what takes its disk over
 		}
+		if newest := p.newest(); m.State == driver.Exited && newest.State != driver.Exited {
+			continue // its successor lives, and it is removed
+		}
 		out = append(out, v.report(p, m, doing))
 	}
 	if coming != nil {

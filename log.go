@@ -80,20 +80,6 @@ type CheckRequest struct {
 	Output  string      `json:"output"`
 }
 
-// ExecRequest asks an agent to run a command in a machine, and to connect its streams
-// to a session of the server's.
-type ExecRequest struct {
-	Session  string   `json:"session"` // the agent opens GET /exec/sessions/SESSION
-	Machine  string   `json:"machine"`
-	Command  []string `json:"command"`
-	Env      Map      `json:"env"`
-	User     string   `json:"user"`
-	Dir      string   `json:"dir"`
-	Terminal bool     `json:"terminal"`
-	Rows     int      `json:"rows"`
-	Columns  int      `json:"columns"`
-}
-
 // LogRequest asks for a part of a machine's log, or of that of a process in it.
 type LogRequest struct {
 	Machine string `json:"machine"`

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/url"
 	"time"
 
 	"github.com/gorilla/websocket"
@@ -69,7 +70,11 @@ func (c *Client) open(ctx context.Context) (*stream, error) {
 
 // dial makes the WebSocket, within the timeout.
 func (c *Client) dial(ctx context.Context) (*websocket.Conn, error) {
-	address := *c.endpoint
+	return c.dialAt(ctx, *c.endpoint, subprotocol)
+}
+
+// dialAt makes a WebSocket of a protocol at an address of the server's, within the timeout.
+func (c *Client) dialAt(ctx context.Context, address url.URL, protocol string) (*websocket.Conn, error) {
 	address.Scheme = map[string]string{"http": "ws", "https": "wss"}[address.Scheme]
 	var interrupt func() bool
 	connect := c.options.Transport.DialContext
@@ -77,7 +82,7 @@ func (c *Client) dial(ctx context.Context) (*websocket.Conn, error) {
 		connect = new(net.Dialer).DialContext
 	}
 	dialer := websocket.Dialer{
-		Subprotocols:     []string{subprotocol},
+		Subprotocols:     []string{protocol},
 		HandshakeTimeout: c.options.Timeout,
 		Proxy:            c.options.Transport.Proxy,
 		TLSClientConfig:  c.tlsOfWatch(),
@@ -96,9 +101,9 @@ func (c *Client) dial(ctx context.Context) (*websocket.Conn, error) {
 	if err != nil {
 		return nil, c.refused(resp, err)
 	}
-	if conn.Subprotocol() != subprotocol {
+	if conn.Subprotocol() != protocol {
 		_ = conn.Close()
-		return nil, &muster.Error{Code: muster.Invalid, Message: fmt.Sprintf("%s does not speak %s: check the URL", c.endpoint, subprotocol)}
+		return nil, &muster.Error{Code: muster.Invalid, Message: fmt.Sprintf("%s does not speak %s: check the URL", c.endpoint, protocol)}
 	}
 	return conn, nil
 }

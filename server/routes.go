@@ -24,6 +24,8 @@ func (s *Server) routes() []route {
 		{"POST /sign-out", muster.ForAnyKey, s.signOut()},
 		{"PUT /images/{name}", muster.ForOperator, s.putImage()},
 		{"GET /images/blobs/{digest}", muster.ForNode, s.getImage()},
+		{"GET /exec/{instance}", muster.ForOperator, s.exec()},
+		{"GET /exec/sessions/{session}", muster.ForNode, s.execAgent()},
 		{"GET /healthz", public, healthz()},
 		{"GET /readyz", public, readyz(s.ready)},
 		{"GET /metrics", muster.ForViewer, s.metrics()},

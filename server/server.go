@@ -44,6 +44,7 @@ type Server struct {
 	transport *transport.Handler
 	agents    *agents
 	door      *doorman
+	execs     execs
 	authority *authority        // nil: no TLS
 	given     *givenCertificate // nil: none of the operator's own
 	http      *http.Server
@@ -100,7 +101,7 @@ func (s *Server) assemble(ctx context.Context) (err error) {
 	s.hub = watch.New(s.store, watch.Options{})
 	rules := o.registry()
 	rules.Probe = s.heard(newProbe(s.Addr(), s.authority))
-	deps := registry.Deps{Store: s.store, History: s.store, Hub: s.hub, Agents: s.agents, Logger: s.log, KeysChanged: func() { s.transport.Expel() }}
+	deps := registry.Deps{Store: s.store, History: s.store, Hub: s.hub, Agents: s.agents, Logger: s.log, KeysChanged: s.expel}
 	if s.authority != nil {
 		deps.Certificates = s.authority
 	}
@@ -114,7 +115,7 @@ func (s *Server) assemble(ctx context.Context) (err error) {
 	s.door = newDoorman(s)
 	s.transport = s.graphql()
 	s.http = &http.Server{
-		Handler:           careful(newHosts(o.Listen, o.hostNames()).only(s.mux())),
+		Handler:           careful(newHosts(o.Listen, o.hostNames()).only(ownPages(o.AllowedOrigins, s.mux()))),
 		ReadHeaderTimeout: readHeaderTimeout,
 		ReadTimeout:       readTimeout,
 		WriteTimeout:      writeTimeout,
@@ -180,6 +181,12 @@ func (s *Server) welcome(ctx context.Context) error {
 	return s.ensureAdminKey(ctx)
 }
 
+// expel ends the streams and commands of those whose keys are no longer good.
+func (s *Server) expel() {
+	s.transport.Expel()
+	s.execs.expel(s.registry.Admitted)
+}
+
 // heard asks the probe while the server means to be heard: a port that was closed
 // to stop is no reason to postpone anything.
 func (s *Server) heard(p *probe) func(context.Context) error {
@@ -222,6 +229,7 @@ func (s *Server) drain(ctx context.Context) error {
 	defer cancel()
 	s.stopping.Store(true)
 	err := s.listener.Close()
+	s.execs.close()
 	err = errors.Join(err, s.transport.Shutdown(ctx))
 	s.fresh.close()
 	if shutdownErr := s.http.Shutdown(ctx); shutdownErr != nil {

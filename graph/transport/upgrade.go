@@ -28,7 +28,7 @@ func (h *Handler) newUpgrader() *websocket.Upgrader {
 		WriteBufferSize: writeBuffer,
 		WriteBufferPool: &sync.Pool{},
 		Subprotocols:    []string{subprotocol},
-		CheckOrigin:     h.sameOrigin,
+		CheckOrigin:     h.SameOrigin,
 		Error: func(w http.ResponseWriter, r *http.Request, status int, reason error) {
 			e := muster.Errorf(muster.Invalid, "%w", reason)
 			if status == http.StatusForbidden {
@@ -39,9 +39,9 @@ func (h *Handler) newUpgrader() *websocket.Upgrader {
 	}
 }
 
-// sameOrigin lets programs through, which send no Origin, and pages of the server's
+// SameOrigin lets programs through, which send no Origin, and pages of the server's
 // own host or of an allowed origin.
-func (h *Handler) sameOrigin(r *http.Request) bool {
+func (h *Handler) SameOrigin(r *http.Request) bool {
 	origin := r.Header.Get("Origin")
 	if origin == "" || slices.Contains(h.options.Origins, origin) {
 		return true

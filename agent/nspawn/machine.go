@@ -81,7 +81,7 @@ func (m machine) ending() (e ending, err error)     { return e, m.read("exit.jso
 func (m machine) setEnding(e ending) error          { return m.write("exit.json", e) }
 func (m machine) stopping() bool                    { return exists(m.path("stopping")) }
 func (m machine) released() bool                    { return exists(m.path("released")) }
-func (m machine) setReleased() error { return os.WriteFile(m.path("released"), nil, 0o600) }
+func (m machine) setReleased() error                { return os.WriteFile(m.path("released"), nil, 0o600) }
 
 func (m machine) setStopping() error { return os.WriteFile(m.path("stopping"), nil, 0o600) }
 

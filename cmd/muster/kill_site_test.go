@@ -78,7 +78,17 @@ func (c *cloud) client() *client.Client { return clientIn(c.t, "/run/netns/"+c.n
 // clientIn returns one that connects from inside a network namespace to the usual port there.
 func clientIn(t *testing.T, namespace string) *client.Client {
 	t.Helper()
-	transport := &http.Transport{DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+	api, err := client.New(client.Options{Transport: transportIn(namespace)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = api.Close() })
+	return api
+}
+
+// transportIn connects from inside a network namespace.
+func transportIn(namespace string) *http.Transport {
+	return &http.Transport{DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
 		back, err := setns(namespace)
 		if err != nil {
 			return nil, err
@@ -86,12 +96,6 @@ func clientIn(t *testing.T, namespace string) *client.Client {
 		defer back()
 		return new(net.Dialer).DialContext(ctx, network, addr)
 	}}
-	api, err := client.New(client.Options{Transport: transport})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = api.Close() })
-	return api
 }
 
 // setns moves the calling thread to a network namespace until the returned function is called.

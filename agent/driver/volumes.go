@@ -9,7 +9,7 @@ import "context"
 type Volumes interface {
 	// Volumes returns the names of the volumes, sorted.
 	Volumes(ctx context.Context) ([]string, error)
-	// RemoveVolume deletes a volume with all that is in it. ErrInUse: a machine sees it, which may have Exited. One
+	// RemoveVolume deletes a volume with all that is in it; it is listed until all of that is gone. ErrInUse: a machine sees it, which may have Exited. One
 	// that is not there is no error.
 	RemoveVolume(ctx context.Context, name string) error
 	// HostPaths returns the host's directories and files that machines are allowed, with what is below them, sorted.

@@ -43,7 +43,7 @@ func (d *Driver) sweepLocked() error {
 	if d.swept {
 		return nil
 	}
-	for _, pattern := range []string{"machines/" + making, "machines/" + gone, "disks/" + gone, "volumes/" + gone} {
+	for _, pattern := range []string{"machines/" + making, "machines/" + gone, "disks/" + gone} {
 		paths, err := filepath.Glob(filepath.Join(d.opts.StateDir, pattern+"*"))
 		if err != nil {
 			return err

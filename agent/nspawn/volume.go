@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -30,57 +31,112 @@ func (d *Driver) volumesDir() string { return filepath.Join(d.opts.StateDir, "vo
 // HostPaths returns what machines are allowed of the host's files, sorted.
 func (d *Driver) HostPaths() []string { return slices.Sorted(slices.Values(d.opts.HostPaths)) }
 
-// Volumes returns the names of the volumes, sorted.
+// Volumes returns the names of the volumes, sorted, also of one that is not deleted to the end.
 func (d *Driver) Volumes(context.Context) ([]string, error) {
 	entries, err := os.ReadDir(d.volumesDir())
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("list volumes: %w", err)
 	}
 	names := []string{}
-	for _, entry := range entries { // sorted
-		if entry.IsDir() && muster.CheckName("name", entry.Name()) == nil {
-			names = append(names, entry.Name())
+	for _, entry := range entries {
+		name := strings.TrimPrefix(entry.Name(), gone)
+		if entry.IsDir() && muster.CheckName("name", name) == nil {
+			names = append(names, name)
 		}
 	}
-	return names, nil
+	slices.Sort(names)
+	return slices.Compact(names), nil
 }
 
-// RemoveVolume deletes a volume with all that is in it.
-func (d *Driver) RemoveVolume(_ context.Context, name string) error {
+// RemoveVolume deletes a volume with all that is in it. One that ctx ends is still listed, and the next one goes on.
+func (d *Driver) RemoveVolume(ctx context.Context, name string) error {
 	if err := muster.CheckName("name", name); err != nil {
 		return err
 	}
-	trash, err := d.discardVolume(name)
-	if err != nil || trash == "" {
+	trash := filepath.Join(d.volumesDir(), gone+name)
+	if err := deleteTree(ctx, trash); err != nil { // what an earlier one left
 		return err
 	}
-	return os.RemoveAll(trash) // a large one takes its time, in which others go on
+	if err := d.discardVolume(name, trash); err != nil {
+		return err
+	}
+	return deleteTree(ctx, trash) // a large one takes its time, in which others go on
 }
 
-// discardVolume moves a volume that no machine sees out of the way, and returns where to.
-func (d *Driver) discardVolume(name string) (trash string, err error) {
+// discardVolume moves a volume that no machine sees out of the way.
+func (d *Driver) discardVolume(name, trash string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	path := filepath.Join(d.volumesDir(), name)
 	if !exists(path) {
-		return "", nil
+		return nil
 	}
 	all, _, err := d.statuses()
 	if err != nil {
-		return "", err
+		return err
 	}
 	for _, m := range all {
 		if m.Spec.Uses(name) || m.Spec.Disk == "" { // nobody knows what one with a damaged record sees
-			return "", fmt.Errorf("%w: %s", driver.ErrInUse, m.Spec.Machine)
+			return fmt.Errorf("%w: %s", driver.ErrInUse, m.Spec.Machine)
 		}
 	}
-	if trash, err = os.MkdirTemp(d.volumesDir(), gone); err != nil {
-		return "", err
+	return os.Rename(path, trash)
+}
+
+// deleteTree deletes a directory, if it is there, until ctx ends.
+func deleteTree(ctx context.Context, path string) error {
+	root, err := os.OpenRoot(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
 	}
-	if err := os.Rename(path, filepath.Join(trash, name)); err != nil {
-		return "", errors.Join(err, os.Remove(trash))
+	if err != nil {
+		return err
 	}
-	return trash, nil
+	const levels = 3 // that are looked at on the way; what is deeper goes at once
+	if err := errors.Join(empty(ctx, root, levels), root.Close()); err != nil {
+		return err
+	}
+	return os.Remove(path)
+}
+
+// empty deletes what is in a directory.
+func empty(ctx context.Context, root *os.Root, levels int) error {
+	dir, err := root.Open(".")
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	for {
+		entries, err := dir.ReadDir(walkPart)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		for _, entry := range entries {
+			if err := remove(ctx, root, entry, levels); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// remove deletes an entry of a directory.
+func remove(ctx context.Context, root *os.Root, entry fs.DirEntry, levels int) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if entry.IsDir() && levels > 0 {
+		sub, err := root.OpenRoot(entry.Name())
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(empty(ctx, sub, levels-1), sub.Close()); err != nil {
+			return err
+		}
+	}
+	return root.RemoveAll(entry.Name())
 }
 
 // makeVolumes makes those volumes of a machine's that are not there yet. The caller has d.mu until the machine is put

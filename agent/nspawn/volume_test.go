@@ -1,7 +1,9 @@
 package nspawn_test
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -126,6 +128,44 @@ func TestVolumes_FilesAndOddPaths(t *testing.T) {
 	}
 	if err := d.RemoveVolume(t.Context(), "Data_1.x"); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestVolumes_ARemovalThatIsCutOffGoesOn removes a volume with many files, and one that a dead agent had begun with.
+func TestVolumes_ARemovalThatIsCutOffGoesOn(t *testing.T) {
+	h := newHost(t)
+	d := h.open()
+	outside := h.put(t, "outside/kept", "words")
+	for _, dir := range []string{"data", ".gone-half"} {
+		for i := range 700 {
+			path := filepath.Join(h.state, "volumes", dir, fmt.Sprint(i%7), fmt.Sprint(i%5), "a", "b", "c", fmt.Sprint(i))
+			if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, nil, 0o644)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.Symlink(filepath.Dir(outside), filepath.Join(h.state, "volumes", dir, "link")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := d.RemoveVolume(ctx, "data"); !errors.Is(err, context.Canceled) {
+		t.Errorf("remove without time: %v", err)
+	}
+	d = h.open()
+	if names, err := d.Volumes(t.Context()); err != nil || !slices.Equal(names, []string{"data", "half"}) {
+		t.Errorf("volumes %v, %v, want both that are not gone", names, err)
+	}
+	for _, name := range []string{"data", "half"} {
+		if err := d.RemoveVolume(t.Context(), name); err != nil {
+			t.Error(err)
+		}
+	}
+	if left, err := os.ReadDir(filepath.Join(h.state, "volumes")); err != nil || len(left) > 0 {
+		t.Errorf("left are %v, %v", left, err)
+	}
+	if _, err := os.Stat(outside); err != nil {
+		t.Errorf("behind the link: %v", err)
 	}
 }
 

@@ -49,6 +49,9 @@ type KeyScope struct {
 // HasNode reports whether a node is in the scope.
 func (s KeyScope) HasNode(id NodeID) bool { return matchesAny(s.Nodes, string(id)) }
 
+// HasService reports whether a service is in the scope, by its name.
+func (s KeyScope) HasService(name string) bool { return matchesAny(s.Services, name) }
+
 // Unlimited reports whether the scope is the whole cluster.
 func (s KeyScope) Unlimited() bool { return len(s.Nodes)+len(s.Clusters)+len(s.Services) == 0 }
 

@@ -95,11 +95,11 @@ func (r *instanceResolver) Usage(_ context.Context, i *muster.Instance) (*muster
 }
 
 // Node is null while the instance waits, and when its node is gone.
-func (r *instanceResolver) Node(_ context.Context, i *muster.Instance) (*muster.Node, error) {
+func (r *instanceResolver) Node(ctx context.Context, i *muster.Instance) (*muster.Node, error) {
 	if i.NodeUID == "" {
 		return nil, nil
 	}
-	return r.registry.Node(string(i.NodeUID)), nil
+	return r.registry.Seen(ctx).Node(string(i.NodeUID)), nil
 }
 
 func (r *instanceResolver) Changes(ctx context.Context, i *muster.Instance, first *int) ([]*muster.Change, error) {

@@ -27,8 +27,8 @@ func (r *nodeResolver) Volumes(_ context.Context, n *muster.Node) ([]*muster.Vol
 }
 
 // Node is the node that has a volume.
-func (r *volumeResolver) Node(_ context.Context, o *muster.Volume) (*muster.Node, error) {
-	return r.registry.Node(string(o.NodeUID)), nil
+func (r *volumeResolver) Node(ctx context.Context, o *muster.Volume) (*muster.Node, error) {
+	return r.registry.Seen(ctx).Node(string(o.NodeUID)), nil
 }
 
 // Instances are those that use a volume.

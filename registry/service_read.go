@@ -30,7 +30,7 @@ func (s Seen) Services(f *muster.ServiceFilter, page muster.PageInput) (*muster.
 	}
 	all := v.Services()
 	if f != nil && f.InstanceID != nil {
-		all = slices.Values(v.servicesOf(*f.InstanceID))
+		all = where(slices.Values(v.servicesOf(*f.InstanceID)), v.seesService)
 	}
 	past := func(o *muster.Service) bool {
 		return after == "" || sequenceNumber(string(o.ID)) > sequenceNumber(after)

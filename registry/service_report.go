@@ -143,14 +143,28 @@ func (o *outputs) onto(s *muster.Service) []muster.CheckResult {
 	return out
 }
 
+// reportable returns the service if the caller may say how it is: one that they see, or of
+// a REGISTRAR one that its key is for.
+func (v View) reportable(ctx context.Context, id muster.ServiceID) *muster.Service {
+	p := muster.PrincipalOf(ctx)
+	if p.Role != muster.Registrar {
+		v.sight = sightOf(ctx)
+		return v.Service(id)
+	}
+	if s := v.Service(id); s != nil && p.Scope.HasService(s.Name) {
+		return s
+	}
+	return nil
+}
+
 // ReportCheck takes to a service's agent what the service says of its own TTL check.
 // UNAVAILABLE: the agent is not connected; say it again.
 func (r *Registry) ReportCheck(ctx context.Context, in muster.ReportCheckInput) (*muster.Service, error) {
 	if err := in.Validate(); err != nil {
 		return nil, err
 	}
-	v := r.Seen(ctx).view()
-	s := v.Service(in.ServiceID)
+	v := r.View()
+	s := v.reportable(ctx, in.ServiceID)
 	if s == nil || s.Gone() {
 		return nil, noService(in.ServiceID)
 	}

@@ -9,20 +9,30 @@ import (
 
 // sight is the part of the cluster that a caller's key is for. What is outside of it
 // is not there: it is not listed, not found and not told of.
-type sight struct{ scope muster.KeyScope }
+type sight struct {
+	scope muster.KeyScope
+	blind bool // nothing is seen
+}
 
+// sightOf is what the context's principal sees. A REGISTRAR reads nothing, also not by way
+// of what its mutations give.
 func sightOf(ctx context.Context) sight {
-	p := muster.PrincipalOf(ctx)
-	if p.Role == muster.Admin {
+	switch p := muster.PrincipalOf(ctx); p.Role {
+	case muster.Admin:
 		return sight{}
+	case muster.Registrar:
+		return sight{blind: true}
+	default:
+		return sight{scope: p.Scope}
 	}
-	return sight{p.Scope}
 }
 
 // all reports whether everything is seen.
-func (s sight) all() bool { return len(s.scope.Nodes) == 0 }
+func (s sight) all() bool { return !s.blind && len(s.scope.Nodes) == 0 }
 
-func (s sight) node(n *muster.Node) bool { return s.all() || n != nil && s.scope.HasNode(n.ID) }
+func (s sight) node(n *muster.Node) bool {
+	return s.all() || !s.blind && n != nil && s.scope.HasNode(n.ID)
+}
 
 // instance: one that waits is seen by who sees the node that it is pinned to.
 func (s sight) instance(v View, i *muster.Instance) bool {
@@ -42,7 +52,7 @@ func (s sight) instance(v View, i *muster.Instance) bool {
 // change: the server's own are seen by nobody.
 func (s sight) change(v View, c *muster.Change) bool {
 	switch {
-	case c.Internal():
+	case c.Internal(), s.blind:
 		return false
 	case s.all():
 		return true

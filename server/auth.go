@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -43,11 +44,20 @@ func (d *doorman) authenticate(_ context.Context, r *http.Request, init map[stri
 			return p, nil
 		}
 	}
-	if wait := d.throttle.Fail(addr); wait > 0 {
-		return muster.Principal{}, muster.Errorf(muster.Limit, "too many failed attempts from your address: wait %s", wait.Round(time.Second))
+	return muster.Principal{}, d.failed(addr, "authenticate", err)
+}
+
+// failed counts a failed attempt, and returns what its maker is told: err, or LIMIT when
+// there have been too many from there. Those are not worth an entry in the audit each.
+func (d *doorman) failed(addr netip.Addr, action string, err error) error {
+	wait := d.throttle.Fail(addr)
+	if wait > 0 {
+		e := muster.Errorf(muster.Limit, "too many failed attempts from your address: wait %s", (wait + time.Second - 1).Truncate(time.Second))
+		e.Details = map[string]any{"limit": "failedAttempts"}
+		return e
 	}
-	d.s.registry.AuditRefused(muster.Principal{Addr: addr.String(), Action: "authenticate"}, err)
-	return muster.Principal{}, err
+	d.s.registry.AuditRefused(muster.Principal{Addr: addr.String(), Action: action}, err)
+	return err
 }
 
 // presented is the text that a caller presents.
@@ -87,9 +97,8 @@ func (d *doorman) guard(route route) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p, err := d.authenticate(r.Context(), r, nil)
 		if err == nil {
-			p.Action = route.pattern
-			if !p.Allows(route.access) {
-				err = muster.Errorf(muster.Forbidden, "the key %s has the role %s; this needs %s", p.Name, p.Role, route.access)
+			p.Action, p.Target = route.pattern, cmp.Or(r.PathValue("name"), r.PathValue("instance"))
+			if err = p.Check(route.access); err != nil {
 				d.s.registry.AuditRefused(p, err)
 			}
 		}

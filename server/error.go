@@ -2,6 +2,7 @@ package server
 
 import (
 	"encoding/json"
+	"maps"
 	"net/http"
 
 	"github.com/muster-cloud/muster"
@@ -13,9 +14,13 @@ func writeError(w http.ResponseWriter, status int, e *muster.Error) {
 		Message    string         `json:"message"`
 		Extensions map[string]any `json:"extensions"`
 	}
-	body, err := json.Marshal(map[string]any{
-		"errors": []graphQLError{{Message: e.Message, Extensions: map[string]any{"code": e.Code}}},
-	})
+	extensions := map[string]any{}
+	maps.Copy(extensions, e.Details)
+	extensions["code"] = e.Code
+	if e.Field != "" {
+		extensions["field"] = e.Field
+	}
+	body, err := json.Marshal(map[string]any{"errors": []graphQLError{{Message: e.Message, Extensions: extensions}}})
 	if err != nil {
 		http.Error(w, e.Message, status)
 		return

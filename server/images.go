@@ -47,6 +47,7 @@ func (s *Server) putImage() http.Handler {
 		image, err := s.importImage(r.Context(), w, r)
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(imageStall))
 		if err != nil {
+			s.registry.AuditRefused(muster.PrincipalOf(r.Context()), err)
 			s.refuseImage(w, err)
 			return
 		}

@@ -30,7 +30,14 @@ func (s *Server) metrics() http.Handler {
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		newCollector(s.metricList()),
 	)
-	return promhttp.HandlerFor(own, promhttp.HandlerOpts{Registry: own})
+	all := promhttp.HandlerFor(own, promhttp.HandlerOpts{Registry: own})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if p := muster.PrincipalOf(r.Context()); !p.Scope.Unlimited() {
+			refuseCaller(w, muster.Errorf(muster.Forbidden, "the key %s (%s) is for a part of the cluster, and the metrics are of all of it: use a key without a scope", p.Key, p.Name))
+			return
+		}
+		all.ServeHTTP(w, r)
+	})
 }
 
 // metricList is every metric that is ours.

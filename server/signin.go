@@ -31,8 +31,8 @@ func (s *Server) signIn() http.Handler {
 		addr := remote(r)
 		key, err := s.registry.RedeemSignIn(r.Context(), in.Code, addr.String())
 		if err != nil {
-			if muster.CodeOf(err) == muster.Unauthenticated && s.door.throttle.Fail(addr) == 0 {
-				s.registry.AuditRefused(muster.Principal{Addr: addr.String(), Action: "signIn"}, err)
+			if muster.CodeOf(err) == muster.Unauthenticated {
+				err = s.door.failed(addr, "signIn", err)
 			}
 			refuseCaller(w, err)
 			return

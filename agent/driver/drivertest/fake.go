@@ -14,7 +14,7 @@ import (
 )
 
 // Fake is a driver in memory; it implements driver.Images, driver.Logs, driver.Stats, driver.Volumes,
-// driver.Processes, driver.ProcessLogs, driver.Exec and driver.Artifacts too.
+// driver.Processes, driver.ProcessLogs, driver.Exec, driver.Artifacts and driver.Dialer too.
 type Fake struct {
 	host *Host
 }

@@ -21,6 +21,9 @@ const (
 	LaunchRecord     Step = "launch:record-written"
 	LaunchLock       Step = "launch:lock-taken"
 	LaunchPutDown    Step = "launch:put-down"
+	LaunchBridge     Step = "launch:bridge-made"
+	LaunchNamespace  Step = "launch:namespace-made"
+	LaunchPair       Step = "launch:pair-made"
 	LaunchNetwork    Step = "launch:network-made"
 	LaunchGroups     Step = "launch:groups-made"
 	LaunchSupervisor Step = "launch:supervisor-started"
@@ -76,7 +79,7 @@ const (
 // Steps returns all steps.
 func Steps() []Step {
 	return []Step{
-		LaunchChosen, LaunchDisk, LaunchRecord, LaunchLock, LaunchPutDown, LaunchNetwork, LaunchGroups, LaunchSupervisor,
+		LaunchChosen, LaunchDisk, LaunchRecord, LaunchLock, LaunchPutDown, LaunchBridge, LaunchNamespace, LaunchPair, LaunchNetwork, LaunchGroups, LaunchSupervisor,
 		SuperviseBegun, SuperviseNoted, SuperviseMounted, SuperviseStarted, SuperviseLimited, SuperviseLeader, SuperviseRunning, SuperviseTold,
 		LaunchTold, LaunchSucceeded, LaunchDone,
 		RelaunchChosen, RelaunchRecord, RelaunchRenewed, RelaunchDone,

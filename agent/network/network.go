@@ -25,6 +25,9 @@ const (
 // Network is the bridge of one agent and what hangs on it. Its methods are safe
 // for concurrent use.
 type Network struct {
+	// Made is told what of a machine's network Add has just made: the bridge, the namespace, the pair. For tests; default none.
+	Made func(what, machine string)
+
 	key    string
 	mu     sync.Mutex  // one change of the bridge at a time
 	hidden *masquerade // nil: nothing is masqueraded, or it is not known yet
@@ -70,11 +73,13 @@ func (n *Network) add(machine string, addr netip.Prefix, gateway netip.Addr) err
 	if err != nil {
 		return err
 	}
+	n.made("bridge", machine)
 	ns, err := newNamespace(machine)
 	if err != nil {
 		return err
 	}
 	defer ns.Close()
+	n.made("namespace", machine)
 	pair := &netlink.Veth{
 		LinkAttrs:     netlink.LinkAttrs{Name: n.Veth(machine), MasterIndex: bridge.Attrs().Index},
 		PeerName:      "eth0",
@@ -83,10 +88,17 @@ func (n *Network) add(machine string, addr netip.Prefix, gateway netip.Addr) err
 	if err := netlink.LinkAdd(pair); err != nil {
 		return fmt.Errorf("add the pair %s: %w", pair.Name, err)
 	}
+	n.made("pair", machine)
 	if err := netlink.LinkSetUp(pair); err != nil {
 		return fmt.Errorf("set %s up: %w", pair.Name, err)
 	}
 	return configure(ns, addr, gateway)
+}
+
+func (n *Network) made(what, machine string) {
+	if n.Made != nil {
+		n.Made(what, machine)
+	}
 }
 
 // bridge returns the bridge, up and with this address, making what is missing.

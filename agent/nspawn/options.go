@@ -72,7 +72,7 @@ func New(opts Options) *Driver {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Driver{
+	d := &Driver{
 		opts:     opts,
 		images:   opts.Images,
 		network:  network.New(opts.StateDir),
@@ -80,6 +80,10 @@ func New(opts Options) *Driver {
 		slots:    make(chan struct{}, opts.Parallel),
 		children: map[string]*os.Process{},
 	}
+	if opts.Reached != nil {
+		d.network.Made = func(what, machine string) { opts.Reached(failpoint.Step("launch:"+what+"-made"), machine) }
+	}
+	return d
 }
 
 // Images returns the images that Launch finds: the host's own by name, those pulled

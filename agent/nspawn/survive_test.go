@@ -246,6 +246,17 @@ func TestSurvive_SupervisorThatCannotRun(t *testing.T) {
 		} else if err != nil || m.State != driver.Exited || m.Reason != message {
 			t.Errorf("%s: launched as %+v, %v, want %q", self, m, err, message)
 		}
+		for again := 1; message != "" && again <= 2; again++ {
+			if !m.Cut {
+				t.Errorf("%s: after %d launches no other is worth a try", self, again)
+			}
+			if m, err = d.Relaunch(t.Context(), m.Spec.Machine); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if m.Cut {
+			t.Errorf("%s: after three launches another is worth a try", self)
+		}
 		remove(t, d)
 	}
 }

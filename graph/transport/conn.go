@@ -114,7 +114,7 @@ func (c *conn) farewell() {
 // cut ends the connection at once.
 func (c *conn) cut() {
 	c.beginClose()
-	_ = c.raw.Close()
+	_ = c.raw.below().Close()
 }
 
 // extend gives the client time for its next sign of life.

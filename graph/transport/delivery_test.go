@@ -212,60 +212,63 @@ func TestDelivery_ResumesWithoutGapOrDuplicate(t *testing.T) {
 }
 
 func TestDelivery_AClientThatReadsNothing(t *testing.T) {
-	f := newFixture(t, transport.Options{WriteStall: 500 * time.Millisecond})
-	f.change(1)
-	stalled, live := f.connect(), f.connect()
-	for i := range 20 {
-		stalled.watch(fmt.Sprint(i), map[string]any{"initial": false})
-	}
-	live.watch("w", map[string]any{"since": cursorAt(1)})
-	live.event() // SYNCED
-	within(t, 10*time.Second, "all subscribed", func() bool { return f.handler.Stats().Streams == 21 })
-	revision := int64(1)
-	for f.handler.Stats().Stalled == 0 {
-		f.change(50)
-		for range 50 {
-			if e := live.event(); e.event.Revision != revision+1 {
-				t.Fatalf("the live client got %d after %d", e.event.Revision, revision)
+	bothWays(t, transport.Options{WriteStall: 500 * time.Millisecond}, func(t *testing.T, f *fixture) {
+		f.change(1)
+		stalled, live := f.connect(), f.connect()
+		for i := range 20 {
+			stalled.watch(fmt.Sprint(i), map[string]any{"initial": false})
+		}
+		live.watch("w", map[string]any{"since": cursorAt(1)})
+		live.event() // SYNCED
+		within(t, 10*time.Second, "all subscribed", func() bool { return f.handler.Stats().Streams == 21 })
+		revision := int64(1)
+		for f.handler.Stats().Stalled == 0 {
+			f.change(50)
+			for range 50 {
+				if e := live.event(); e.event.Revision != revision+1 {
+					t.Fatalf("the live client got %d after %d", e.event.Revision, revision)
+				}
+				revision++
 			}
-			revision++
+			if revision > 200_000 {
+				t.Fatal("the client that reads nothing was never closed")
+			}
 		}
-		if revision > 200_000 {
-			t.Fatal("the client that reads nothing was never closed")
-		}
-	}
-	within(t, 10*time.Second, "its subscriptions are gone", func() bool { return f.handler.Stats().Streams == 1 })
+		within(t, 10*time.Second, "its subscriptions are gone", func() bool { return f.handler.Stats().Streams == 1 })
+	})
 }
 
 // TestDelivery_ASlowClient takes a little at a time, and longer in all than the
 // time without progress that closes a connection: it is served to the end.
 func TestDelivery_ASlowClient(t *testing.T) {
 	const stall, total = 400 * time.Millisecond, 30_000
-	f := newFixture(t, transport.Options{WriteStall: stall})
-	f.change(total)
-	c := f.connectWith(32 << 10)
-	c.watch("w", map[string]any{"since": cursorAt(1)})
-	pace := time.NewTicker(stall / 8)
-	defer pace.Stop()
-	next := int64(2)
-	for begin := time.Now(); next <= total; next++ {
-		if next%500 == 0 && time.Since(begin) < 4*stall {
-			<-pace.C
+	bothWays(t, transport.Options{WriteStall: stall}, func(t *testing.T, f *fixture) {
+		f.change(total)
+		c := f.connectWith(32 << 10)
+		c.watch("w", map[string]any{"since": cursorAt(1)})
+		pace := time.NewTicker(stall / 8)
+		defer pace.Stop()
+		next := int64(2)
+		for begin := time.Now(); next <= total; next++ {
+			if next%500 == 0 && time.Since(begin) < 4*stall {
+				<-pace.C
+			}
+			if e := c.event(); e.event.Revision != next {
+				t.Fatalf("got %+v instead of %d", e, next)
+			}
 		}
-		if e := c.event(); e.event.Revision != next {
-			t.Fatalf("got %+v instead of %d", e, next)
+		if f.handler.Stats().Stalled != 0 {
+			t.Error("it was taken for stalled")
 		}
-	}
-	if f.handler.Stats().Stalled != 0 {
-		t.Error("it was taken for stalled")
-	}
+	})
 }
 
 // connectWith connects with a buffer for what was not read yet, in bytes.
 func (f *fixture) connectWith(buffer int) *client {
 	f.t.Helper()
 	dialer := websocket.Dialer{
-		Subprotocols: []string{"graphql-transport-ws"},
+		Subprotocols:    []string{"graphql-transport-ws"},
+		TLSClientConfig: f.trust(),
 		NetDial: func(network, address string) (net.Conn, error) {
 			conn, err := net.Dial(network, address)
 			if err == nil {
@@ -289,20 +292,21 @@ func (f *fixture) connectWith(buffer int) *client {
 // TestDelivery_IsPulled: of a long replay to a client that reads nothing, no more
 // is taken out of the log than the client has room for and a little more.
 func TestDelivery_IsPulled(t *testing.T) {
-	f := newFixture(t, transport.Options{WriteStall: 300 * time.Millisecond})
-	f.change(30_000)
-	c := f.connectWith(4 << 10)
-	wide := "subscription Watch($since: Cursor) { nodeChanges(since: $since) { type node { id "
-	for i := range 25 {
-		wide += fmt.Sprintf("a%d: labels ", i)
-	}
-	b, _ := json.Marshal(map[string]any{"query": wide + "} } }", "variables": map[string]any{"since": cursorAt(1)}})
-	c.send(`{"id":"w","type":"subscribe","payload":` + string(b) + `}`)
-	within(t, 20*time.Second, "it is closed", func() bool { return f.handler.Stats().Stalled == 1 })
-	const size = 600 // of an event, a little less than it is
-	if got := f.handler.Stats().Deliveries; got > 160<<10/size {
-		t.Errorf("%d KiB were written", got*size>>10)
-	}
+	bothWays(t, transport.Options{WriteStall: 300 * time.Millisecond}, func(t *testing.T, f *fixture) {
+		f.change(30_000)
+		c := f.connectWith(4 << 10)
+		wide := "subscription Watch($since: Cursor) { nodeChanges(since: $since) { type node { id "
+		for i := range 25 {
+			wide += fmt.Sprintf("a%d: labels ", i)
+		}
+		b, _ := json.Marshal(map[string]any{"query": wide + "} } }", "variables": map[string]any{"since": cursorAt(1)}})
+		c.send(`{"id":"w","type":"subscribe","payload":` + string(b) + `}`)
+		within(t, 20*time.Second, "it is closed", func() bool { return f.handler.Stats().Stalled == 1 })
+		const size = 600 // of an event, a little less than it is
+		if got := f.handler.Stats().Deliveries; got > 160<<10/size {
+			t.Errorf("%d KiB were written", got*size>>10)
+		}
+	})
 }
 
 // TestConnections_HalfOpen leaves nothing behind of 200 connections that never say

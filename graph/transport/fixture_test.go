@@ -2,6 +2,7 @@ package transport_test
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net/http/httptest"
@@ -230,7 +231,7 @@ type client struct {
 // dial connects without an init.
 func (f *fixture) dial() *client {
 	f.t.Helper()
-	dialer := websocket.Dialer{Subprotocols: []string{"graphql-transport-ws"}, ReadBufferSize: 1024, WriteBufferSize: 1024}
+	dialer := websocket.Dialer{Subprotocols: []string{"graphql-transport-ws"}, ReadBufferSize: 1024, WriteBufferSize: 1024, TLSClientConfig: f.trust()}
 	ws, response, err := dialer.Dial(f.wsURL(), nil)
 	if err != nil {
 		f.t.Fatalf("dial: %v", err)
@@ -239,6 +240,26 @@ func (f *fixture) dial() *client {
 	c := &client{t: f.t, ws: ws}
 	f.t.Cleanup(func() { _ = ws.Close() })
 	return c
+}
+
+// secure goes on by TLS.
+func (f *fixture) secure() {
+	f.server.Close()
+	f.server = httptest.NewTLSServer(f.handler)
+}
+
+// trust is how clients take the server, by TLS.
+func (f *fixture) trust() *tls.Config { return &tls.Config{InsecureSkipVerify: true} }
+
+// bothWays runs a test with plain connections and by TLS.
+func bothWays(t *testing.T, o transport.Options, test func(t *testing.T, f *fixture)) {
+	t.Helper()
+	t.Run("plain", func(t *testing.T) { test(t, newFixture(t, o)) })
+	t.Run("TLS", func(t *testing.T) {
+		f := newFixture(t, o)
+		f.secure()
+		test(t, f)
+	})
 }
 
 func (f *fixture) wsURL() string { return "ws" + strings.TrimPrefix(f.server.URL, "http") }

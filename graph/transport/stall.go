@@ -54,11 +54,7 @@ const maxUnsent = 16 << 10
 // all of that, and one that reads slowly would pass for one that reads nothing: a
 // full socket counts as writable only once a good part of it has gone.
 func (c *steadyConn) pull() {
-	conn := c.Conn
-	if over, ok := conn.(interface{ NetConn() net.Conn }); ok { // TLS is over it
-		conn = over.NetConn()
-	}
-	tcp, ok := conn.(syscall.Conn)
+	tcp, ok := c.below().(syscall.Conn)
 	if !ok {
 		return
 	}
@@ -67,6 +63,29 @@ func (c *steadyConn) pull() {
 			_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, maxUnsent)
 		})
 	}
+}
+
+// below is the connection that the kernel knows: TLS may be over it.
+func (c *steadyConn) below() net.Conn {
+	if over, ok := c.Conn.(interface{ NetConn() net.Conn }); ok {
+		return over.NetConn()
+	}
+	return c.Conn
+}
+
+// goodbyeTime is how long the end of TLS may wait for the other side to take it.
+const goodbyeTime = time.Second
+
+// Close closes the connection. TLS says so first, and by itself would wait 5 s for one who
+// takes nothing.
+func (c *steadyConn) Close() error {
+	below := c.below()
+	if below == c.Conn {
+		return c.Conn.Close()
+	}
+	timer := time.AfterFunc(goodbyeTime, func() { _ = below.Close() })
+	defer timer.Stop()
+	return c.Conn.Close()
 }
 
 // closeWrite tells the other side that nothing follows, where that can be told.

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/muster-cloud/muster"
+	"github.com/muster-cloud/muster/agent/deploy"
 	"github.com/muster-cloud/muster/agent/driver"
 	"github.com/muster-cloud/muster/agent/failpoint"
 )
@@ -31,6 +32,8 @@ type Options struct {
 	Router      Router        // connects the instances of the nodes; nil: nobody does
 	Credentials *Credentials  // of the node; nil: it has not joined, and takes nudges from everybody
 	Images      Images        // gets images of the registry's; nil: only the node's own can be launched
+
+	Deploy deploy.Options // Fetch and Ports of services; the rest is the agent's own
 
 	ID            muster.NodeID   // default the hostname
 	Listen        string          // address and port for nudges; default DefaultListen
@@ -59,6 +62,9 @@ type Agent struct {
 	o Options
 
 	fetchDue, passDue, reportDue, registerDue, attendDue, routeDue signal
+
+	services *deploy.Manager
+	sessions sync.WaitGroup // of commands
 
 	mu    sync.Mutex
 	state state
@@ -124,7 +130,7 @@ func New(o Options) (*Agent, error) {
 	if err := o.fill(); err != nil {
 		return nil, err
 	}
-	return &Agent{
+	a := &Agent{
 		o:        o,
 		fetchDue: newSignal(), passDue: newSignal(), reportDue: newSignal(), registerDue: newSignal(), attendDue: newSignal(), routeDue: newSignal(),
 		state: state{
@@ -133,7 +139,9 @@ func New(o Options) (*Agent, error) {
 			pulls:  map[string]pull{},
 			remove: map[string]bool{}, revive: map[string]bool{},
 		},
-	}, nil
+	}
+	a.services = deploy.New(a.deployment())
+	return a, nil
 }
 
 // Run is the agent at work, once. It returns nil when ctx ends, and an error
@@ -179,7 +187,10 @@ func (a *Agent) Run(ctx context.Context) error {
 	group.Go(func() error { return a.renew(ctx) })
 	group.Go(func() error { return a.route(ctx) })
 	group.Go(func() error { return a.reconcile(ctx) })
-	return group.Wait()
+	group.Go(func() error { return a.services.Run(ctx) })
+	err = group.Wait()
+	a.sessions.Wait()
+	return err
 }
 
 // begin starts a new incarnation and notes what the host's restart cut off.

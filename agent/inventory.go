@@ -145,6 +145,7 @@ func (a *Agent) inventory(ctx context.Context) (*muster.ReportInstancesInput, er
 		return nil, fmt.Errorf("list the machines: %w", err)
 	}
 	r := &muster.ReportInstancesInput{Instances: fit(v.reports(machines))}
+	a.withServices(r.Instances)
 	if v.desired != nil {
 		r.Epoch, r.AppliedRevision = v.desired.Epoch, v.desired.DesiredRevision
 	}

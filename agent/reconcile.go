@@ -88,6 +88,7 @@ func (a *Agent) pass(ctx context.Context) (due map[string]step, unused func() er
 	if err != nil {
 		return nil, nil, err
 	}
+	a.wantServices(machines)
 	due, settled := a.choose(machines, wasBusy)
 	unused = a.retire(machines)
 	if settled {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/muster-cloud/muster"
 	"github.com/muster-cloud/muster/agent/driver"
+	"github.com/muster-cloud/muster/client"
 )
 
 // Requests is what a Registry may have beside: the agent asks it what it wants to know
@@ -17,6 +18,12 @@ type Requests interface {
 	// AgentRequests calls each with what is asked for until the connection is lost.
 	AgentRequests(ctx context.Context, uid muster.NodeUID, incarnation int64, each func(muster.AgentRequest)) error
 	AnswerAgentRequest(ctx context.Context, input muster.AgentAnswerInput) (wanted bool, err error)
+}
+
+// Sessions is what a Registry may have beside: it connects the streams of commands.
+type Sessions interface {
+	// ServeExec connects to a session, has run run its command, and returns once that is over.
+	ServeExec(ctx context.Context, session string, run func(context.Context, client.ExecStreams) muster.ExecExited) error
 }
 
 const (
@@ -73,7 +80,12 @@ func (a *Agent) attendOnce(ctx context.Context, registry Requests, logs driver.L
 
 // answerTo does what a request asks for.
 func (a *Agent) answerTo(ctx context.Context, logs driver.Logs, request muster.AgentRequest) muster.AgentAnswerInput {
-	if request.Log == nil {
+	switch {
+	case request.Check != nil:
+		return a.answerCheck(*request.Check)
+	case request.Exec != nil:
+		return a.answerExec(ctx, *request.Exec)
+	case request.Log == nil:
 		return unanswered(muster.Invalid, "this agent does not know what is asked for: upgrade it")
 	}
 	part, err := readLog(ctx, logs, *request.Log)
@@ -87,6 +99,25 @@ func (a *Agent) answerTo(ctx context.Context, logs driver.Logs, request muster.A
 	return muster.AgentAnswerInput{Offset: part.Offset, Data: part.Data, End: part.End, Ended: part.Ended}
 }
 
+func (a *Agent) answerCheck(request muster.CheckRequest) muster.AgentAnswerInput {
+	if err := a.services.ReportCheck(request); err != nil {
+		return unanswered(muster.CodeOf(err), muster.Printable(err.Error(), 1000))
+	}
+	return muster.AgentAnswerInput{}
+}
+
+// answerExec says that a command will be run, and has that done beside the answer.
+func (a *Agent) answerExec(ctx context.Context, request muster.ExecRequest) muster.AgentAnswerInput {
+	if _, ok := a.o.Registry.(Sessions); !ok {
+		return unanswered(muster.Invalid, "this agent cannot connect a command's streams")
+	}
+	if _, ok := a.o.Driver.(driver.Exec); !ok {
+		return unanswered(muster.Invalid, "this node cannot run commands in instances")
+	}
+	a.sessions.Go(func() { a.run(ctx, request) })
+	return muster.AgentAnswerInput{}
+}
+
 func unanswered(code muster.Code, message string) muster.AgentAnswerInput {
 	return muster.AgentAnswerInput{Code: &code, Message: message}
 }
@@ -96,10 +127,22 @@ func readLog(ctx context.Context, logs driver.Logs, r muster.LogRequest) (driver
 	read := driver.LogRead{Offset: r.Offset, Tail: r.Tail, Limit: max(1, min(r.Limit, muster.MaxLogData))}
 	look := firstLook
 	for until := time.Now().Add(logWait); ; look = min(2*look, longestLook) {
-		part, err := logs.ReadLog(ctx, r.Machine, read)
+		part, err := readPart(ctx, logs, r, read)
 		if err != nil || len(part.Data) > 0 || part.Ended || !r.Wait || time.Now().After(until) || !sleep(ctx, look, nil) {
 			return part, err
 		}
 		read.Offset = part.Offset // a tail stays where it was
 	}
+}
+
+// readPart reads a part of a machine's log, or of that of a process in it.
+func readPart(ctx context.Context, logs driver.Logs, r muster.LogRequest, read driver.LogRead) (driver.LogPart, error) {
+	if r.Process == "" {
+		return logs.ReadLog(ctx, r.Machine, read)
+	}
+	processes, ok := logs.(driver.ProcessLogs)
+	if !ok {
+		return driver.LogPart{}, driver.ErrNotFound
+	}
+	return processes.ReadProcessLog(ctx, driver.ProcessRef{Machine: r.Machine, Name: r.Process}, read)
 }

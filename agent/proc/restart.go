@@ -27,6 +27,9 @@ func memoryOf(p *driver.ProcessStatus) (m Memory) {
 	return m
 }
 
+// Generation is which start of it, that somebody asked for, a process is of.
+func Generation(p driver.ProcessStatus) int64 { return memoryOf(&p).Generation }
+
 func (m Memory) note() string {
 	text, _ := json.Marshal(m) // it has nothing that could fail
 	return string(text)

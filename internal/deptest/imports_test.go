@@ -46,6 +46,7 @@ var house = []layer{
 	{"agent/driver/drivertest", []string{".", "agent/driver"}, "every driver passes it, so it knows none"},
 	{"agent/image", []string{".", "archive", "agent/driver"}, "a store of trees, which it unpacks"},
 	{"agent/nspawn", []string{".", "archive", "agent/driver", "agent/failpoint", "agent/image", "agent/network", "agent/nspawn/..."}, "a driver is put together from parts that know neither it nor each other"},
+	{"agent/deploy", []string{".", "agent/driver", "agent/proc", "agent/check", "agent/artifact"}, "a service is put together from parts that know neither it nor each other"},
 	{"agent/...", []string{".", "agent/driver"}, "leaves never import each other: the agent connects them"},
 	{"agent", []string{".", "client", "client/operations", "registry/auth", "keyfile", "agent/..."}, "a node needs the API and its driver, nothing of the control plane"},
 	{"cli/render", []string{".", "client"}, "an output that reads the API"},

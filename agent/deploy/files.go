@@ -1,0 +1,153 @@
+package deploy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"path"
+	"time"
+
+	"github.com/muster-cloud/muster"
+	"github.com/muster-cloud/muster/agent/driver"
+	"github.com/muster-cloud/muster/agent/proc"
+)
+
+// fetchTries is how often what cannot be fetched now is tried, with a pause that doubles.
+const fetchTries = 4
+
+const firstFetchPause = time.Second
+
+// deploy brings a service's files into its machine. It reports false when something else
+// is wanted by then.
+func (u *unit) deploy(ctx context.Context, w wanted) (done bool, err error) {
+	runs, err := u.runs(ctx, w)
+	if err != nil {
+		return true, err
+	}
+	if runs { // an earlier agent did it
+		u.adopted = true
+		return true, nil
+	}
+	u.tell(w, muster.ServiceReportInput{Status: muster.ServiceDeploying, Health: u.unsettled(), Reason: "fetching " + what(w.service)})
+	if w.service.DeployURL == "" {
+		return true, nil
+	}
+	work, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stop := u.whenever(work, w, cancel)
+	defer stop()
+	pause := firstFetchPause
+	for try := 1; ; try++ {
+		err = u.install(work, w)
+		if work.Err() != nil {
+			return false, nil
+		}
+		if err == nil || muster.CodeOf(err) != muster.Unavailable || try == fetchTries {
+			return true, err
+		}
+		u.tell(w, muster.ServiceReportInput{Status: muster.ServiceDeploying, Health: u.unsettled(), Reason: "trying again: " + muster.Printable(err.Error(), 500)})
+		select {
+		case <-work.Done():
+			return false, nil
+		case <-time.After(pause):
+			pause *= 2
+		}
+	}
+}
+
+// unsettled is the health while it is being deployed.
+func (u *unit) unsettled() muster.ServiceHealth {
+	if u.mending {
+		return muster.HealthBad
+	}
+	return muster.HealthUnknown
+}
+
+func what(s *muster.ServiceAssignment) string {
+	if s.DeployURL == "" {
+		return "nothing"
+	}
+	return s.DeployURL
+}
+
+// runs reports whether the process of the wanted generation is there already.
+func (u *unit) runs(ctx context.Context, w wanted) (bool, error) {
+	all, err := u.m.processes.ListProcesses(ctx)
+	if err != nil {
+		return false, fmt.Errorf("list the processes: %w", err)
+	}
+	for _, p := range all {
+		if p.Spec.ProcessRef == w.ref() && p.State != driver.Exited && proc.Generation(p) == w.service.Generation {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// whenever cancels work when something else than w is wanted. It takes the unit's
+// wake-ups meanwhile, and gives one back.
+func (u *unit) whenever(work context.Context, w wanted, cancel context.CancelFunc) (stop func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case <-work.Done():
+				return
+			case <-u.woken:
+				now := u.wanted()
+				if now.service == nil || now.service.Generation != w.service.Generation || now.service.Desired != w.service.Desired || now.machine != w.machine || !now.running {
+					cancel()
+					return
+				}
+			}
+		}
+	}()
+	return func() {
+		cancel()
+		<-done
+		u.nudge()
+	}
+}
+
+// install fetches the files and has them unpacked.
+func (u *unit) install(ctx context.Context, w wanted) error {
+	installer, ok := u.m.o.Driver.(driver.Artifacts)
+	if !ok {
+		return muster.Errorf(muster.Invalid, "this node cannot bring files into instances")
+	}
+	select {
+	case u.m.fetches <- struct{}{}:
+		defer func() { <-u.m.fetches }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	fetched, err := u.m.o.Fetch.Fetch(ctx, w.service.DeployURL, w.service.SHA256)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = fetched.Close() }()
+	installed, err := installer.Install(ctx, driver.Artifact{Machine: w.machine, Name: string(u.id), File: fetched.File, FileName: fileName(w.service.DeployURL)})
+	switch {
+	case errors.Is(err, driver.ErrNotFound) || muster.CodeOf(err) == muster.Conflict:
+		return muster.Errorf(muster.Unavailable, "its instance does not run: %w", err)
+	case err != nil:
+		return err
+	case installed.Executable == "" && len(w.service.Command) == 0:
+		return muster.InvalidField("command", "what %s names is an archive: say which of its files to run", w.service.DeployURL)
+	}
+	return nil
+}
+
+// fileName is how one executable is called: as its URL ends, where that is a name.
+func fileName(from string) string {
+	u, err := url.Parse(from)
+	if err != nil {
+		return "app"
+	}
+	if name := path.Base(u.Path); muster.CheckName("name", name) == nil {
+		return name
+	}
+	return "app"
+}

@@ -1,0 +1,292 @@
+package deploy
+
+import (
+	"context"
+	"path"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/muster-cloud/muster"
+	"github.com/muster-cloud/muster/agent/driver"
+	"github.com/muster-cloud/muster/agent/proc"
+)
+
+// quiet is how long at most nothing is said of a service that an earlier agent started.
+const quiet = 30 * time.Second
+
+// wanted is what is wanted of one service.
+type wanted struct {
+	service *muster.ServiceAssignment // nil: nothing is said of it any more
+	machine string
+	addr    string
+	running bool // the machine
+}
+
+func (w wanted) ref() driver.ProcessRef {
+	return driver.ProcessRef{Machine: w.machine, Name: string(w.service.ID)}
+}
+
+// unit is one service. One goroutine works on it.
+type unit struct {
+	m      *Manager
+	id     muster.ServiceID
+	woken  chan struct{}
+	looked chan struct{} // closed after the first look at it
+
+	mu       sync.Mutex
+	want     wanted
+	told     muster.ServiceReportInput // what is said of it
+	machine  string                    // that told is of
+	known    bool                      // told says something
+	gone     bool                      // nothing is left of it
+	checking *checking                 // while its checks run
+
+	// Only its goroutine touches these.
+	deployed  int64     // the generation whose files are in place, or need none
+	failed    int64     // the generation that could not be deployed
+	adopted   bool      // an earlier agent started it
+	since     time.Time // when this agent saw it first
+	mending   bool      // it was started again, and its checks have not all passed since
+	lastPID   int
+	published bool
+}
+
+func newUnit(m *Manager, id muster.ServiceID) *unit {
+	return &unit{m: m, id: id, woken: make(chan struct{}, 1), looked: make(chan struct{}), since: time.Now()}
+}
+
+func (u *unit) nudge() {
+	select {
+	case u.woken <- struct{}{}:
+	default:
+	}
+}
+
+func (u *unit) set(w wanted) {
+	u.mu.Lock()
+	u.want = w
+	u.mu.Unlock()
+	u.nudge()
+}
+
+func (u *unit) wanted() wanted {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.want
+}
+
+// run works on the service until nothing is wanted of it or ctx ends.
+func (u *unit) run(ctx context.Context) {
+	defer u.stopChecks()
+	looked := sync.OnceFunc(func() { close(u.looked) })
+	defer looked()
+	for {
+		w := u.wanted()
+		if w.service == nil {
+			u.m.publisher.set(u.id, nil)
+			return
+		}
+		wait := u.pass(ctx, w)
+		looked()
+		var due <-chan time.Time
+		if wait > 0 {
+			due = time.After(wait)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-u.woken:
+		case <-due:
+		}
+	}
+}
+
+// pass does what is to be done now, and says when to look again; 0: when it is woken.
+func (u *unit) pass(ctx context.Context, w wanted) time.Duration {
+	s := w.service
+	switch {
+	case s.Desired == muster.WantTerminated:
+		return u.remove(w)
+	case s.Desired == muster.WantStopped:
+		return u.halt(w)
+	case !w.running:
+		u.withdraw()
+		u.deployed, u.mending = 0, true
+		u.tell(w, muster.ServiceReportInput{Status: muster.ServicePending, Reason: "its instance does not run", Health: muster.HealthBad})
+		return 0
+	case s.Announced:
+		u.expose(ctx, w, time.Now())
+		return u.tellRunning(w, proc.Status{State: proc.Running})
+	case u.m.processes == nil:
+		u.tell(w, muster.ServiceReportInput{Status: muster.ServiceFailed, Health: muster.HealthBad, Reason: "this node cannot run services"})
+		return 0
+	case s.Ended || u.failed == s.Generation:
+		return 0
+	}
+	return u.keep(ctx, w)
+}
+
+// remove ends the process and forgets all of it.
+func (u *unit) remove(w wanted) time.Duration {
+	u.withdraw()
+	if u.m.supervisor != nil && !w.service.Announced {
+		if _, kept := u.m.supervisor.Status(w.ref()); kept || !u.isGone() {
+			u.m.supervisor.Drop(w.ref())
+		}
+		if _, kept := u.m.supervisor.Status(w.ref()); kept {
+			return time.Second
+		}
+	}
+	u.mu.Lock()
+	before := u.gone
+	u.gone, u.known = true, false
+	u.mu.Unlock()
+	if !before {
+		u.m.o.Changed()
+	}
+	return 0
+}
+
+func (u *unit) isGone() bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.gone
+}
+
+// halt stops the process.
+func (u *unit) halt(w wanted) time.Duration {
+	u.withdraw()
+	if u.m.supervisor == nil || w.service.Announced || !w.running {
+		u.tell(w, muster.ServiceReportInput{Status: muster.ServiceStopped, Health: muster.HealthUnknown})
+		return 0
+	}
+	u.m.supervisor.Halt(w.ref(), driver.Stop{Grace: stopGrace})
+	status, _ := u.m.supervisor.Status(w.ref())
+	r := muster.ServiceReportInput{Status: muster.ServiceStopping, Health: muster.HealthUnknown, ExitCode: status.ExitCode}
+	if status.State == proc.Stopped {
+		r.Status = muster.ServiceStopped
+	}
+	u.tell(w, r)
+	return 0
+}
+
+// stopGrace is how long a service has to end by itself when it is stopped.
+const stopGrace = 10 * time.Second
+
+// keep has the process run.
+func (u *unit) keep(ctx context.Context, w wanted) time.Duration {
+	s := w.service
+	if u.deployed != s.Generation {
+		switch done, err := u.deploy(ctx, w); {
+		case ctx.Err() != nil, !done:
+			return 0 // something else is wanted by now
+		case err != nil:
+			u.failed = s.Generation
+			u.withdraw()
+			u.tell(w, muster.ServiceReportInput{Status: muster.ServiceFailed, Health: muster.HealthBad, Reason: muster.Printable(err.Error(), muster.MaxReasonBytes)})
+			return 0
+		}
+		u.deployed = s.Generation
+		if u.adopted {
+			u.publish(w)
+		}
+	}
+	u.m.supervisor.Keep(u.spec(w))
+	status, _ := u.m.supervisor.Status(w.ref())
+	if status.Generation != s.Generation {
+		return time.Second / 10 // it is being looked at
+	}
+	if status.State == proc.Running {
+		u.expose(ctx, w, status.Started)
+		return u.tellRunning(w, status)
+	}
+	u.withdraw()
+	u.tell(w, ofProcess(status))
+	if status.State == proc.Waiting {
+		u.mending = true
+	}
+	return 0
+}
+
+// ofProcess is what is said of a service whose process does not run.
+func ofProcess(p proc.Status) muster.ServiceReportInput {
+	r := muster.ServiceReportInput{Reason: p.Reason, Restarts: p.Restarts, ExitCode: p.ExitCode, Health: muster.HealthUnknown}
+	switch p.State {
+	case proc.Waiting:
+		r.Status, r.Health = muster.ServiceRestarting, muster.HealthBad
+	case proc.Stopping:
+		r.Status = muster.ServiceStopping
+	case proc.Stopped:
+		r.Status, r.Health = muster.ServiceStopped, muster.HealthBad // nobody asked for it
+	case proc.Failed:
+		r.Status, r.Health = muster.ServiceFailed, muster.HealthBad
+	default:
+		r.Status = muster.ServiceDeploying
+		if p.Restarts > 0 {
+			r.Status, r.Health = muster.ServiceRestarting, muster.HealthBad
+		}
+	}
+	return r
+}
+
+// spec is the process of a service.
+func (u *unit) spec(w wanted) proc.Spec {
+	s := w.service
+	dir := path.Join(driver.ArtifactsDir, string(s.ID))
+	p := driver.ProcessSpec{ProcessRef: w.ref(), Command: s.Command, Env: map[string]string{}, User: s.User, Dir: s.Dir}
+	for name, value := range s.Env {
+		p.Env[name] = value
+	}
+	if s.DeployURL != "" {
+		if len(p.Command) == 0 {
+			p.Command = []string{path.Join(dir, fileName(s.DeployURL))}
+		}
+		if p.Dir == "" {
+			p.Dir = dir
+		}
+		if p.Env["PATH"] == "" {
+			p.Env["PATH"] = strings.Join([]string{dir, path.Join(dir, "bin"), "/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"}, ":")
+		}
+	}
+	if s.Port != 0 && p.Env["PORT"] == "" {
+		p.Env["PORT"] = itoa(s.Port)
+	}
+	return proc.Spec{ProcessSpec: p, Generation: s.Generation, Restart: s.Restart, Stop: driver.Stop{Grace: stopGrace}}
+}
+
+// tell notes what is said of the service, and that there is news when that differs.
+func (u *unit) tell(w wanted, r muster.ServiceReportInput) {
+	r.ID, r.Generation = u.id, w.service.Generation
+	u.mu.Lock()
+	news := !u.known || u.machine != w.machine || !sameReport(u.told, r)
+	u.told, u.machine, u.known, u.gone = r, w.machine, true, false
+	u.mu.Unlock()
+	if news {
+		u.m.o.Changed()
+	}
+}
+
+// sameReport compares what makes a change.
+func sameReport(a, b muster.ServiceReportInput) bool {
+	same := func(x, y *int) bool { return x == y || x != nil && y != nil && *x == *y }
+	return a.Generation == b.Generation && a.Status == b.Status && a.Reason == b.Reason && a.Health == b.Health &&
+		a.HealthReason == b.HealthReason && a.Restarts == b.Restarts && same(a.PID, b.PID) && same(a.ExitCode, b.ExitCode)
+}
+
+// report is what is said of the service, if it is of that machine.
+func (u *unit) report(machine string) (muster.ServiceReportInput, bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if !u.known || u.machine != machine {
+		return muster.ServiceReportInput{}, false
+	}
+	r := u.told
+	if u.checking != nil {
+		r.Checks = u.checking.checker.Results()
+		for i := range r.Checks {
+			r.Checks[i].Since = nil // the registry says since when
+		}
+	}
+	return r, true
+}

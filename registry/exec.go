@@ -28,12 +28,12 @@ func (r *Registry) Exec(ctx context.Context, id muster.InstanceID, request muste
 	}
 	request.Machine, request.Env = i.Machine, orEmpty(request.Env)
 	p := muster.PrincipalOf(ctx)
-	_, err := r.commits.submit(ctx, p.Actor(), func(_ View, w *Writes) error {
+	_, err := r.commits.submit(ctx, p.Actor(), r.admitting(p, func(_ View, w *Writes) error {
 		e := r.entry(p)
-		e.Target, e.Outcome, e.Reason = string(id), muster.AuditDone, muster.Printable(request.Line(), muster.MaxReasonBytes)
+		e.Target, e.Outcome, e.Reason = string(id), muster.AuditDone, muster.Printable(muster.Redacted(request.Line()), muster.MaxReasonBytes)
 		w.Audit(e)
 		return nil
-	})
+	}))
 	if err != nil {
 		return "", err
 	}

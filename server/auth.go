@@ -110,6 +110,14 @@ func (d *doorman) guard(route route) http.Handler {
 	})
 }
 
+// wholeCluster refuses a key that is for a part of the cluster what concerns all of it.
+func wholeCluster(p muster.Principal) error {
+	if p.Scope.Unlimited() {
+		return nil
+	}
+	return muster.Errorf(muster.Forbidden, "the key %s (%s) is for a part of the cluster, and this concerns all of it: use a key without a scope", p.Key, p.Name)
+}
+
 // refuseCaller answers with what is for callers of an error.
 func refuseCaller(w http.ResponseWriter, err error) {
 	known, ok := errors.AsType[*muster.Error](err)

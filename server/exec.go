@@ -47,6 +47,9 @@ func (s *Server) exec() http.Handler {
 		ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
 		defer cancel()
 		p := muster.PrincipalOf(r.Context())
+		if !p.Expires.IsZero() {
+			defer time.AfterFunc(time.Until(p.Expires), cancel).Stop()
+		}
 		id, session, err := s.execs.begin(p, cancel)
 		if err != nil {
 			refuseCaller(w, err)

@@ -63,7 +63,10 @@ func (s *Server) putImage() http.Handler {
 
 func (s *Server) importImage(ctx context.Context, w http.ResponseWriter, r *http.Request) (*muster.Image, error) {
 	name := r.PathValue("name")
-	if err := muster.CheckName("name", name); err != nil { // before all of it is read
+	if err := wholeCluster(muster.PrincipalOf(ctx)); err != nil { // before all of it is read
+		return nil, err
+	}
+	if err := muster.CheckName("name", name); err != nil {
 		return nil, err
 	}
 	began := time.Now()

@@ -32,8 +32,8 @@ func (s *Server) metrics() http.Handler {
 	)
 	all := promhttp.HandlerFor(own, promhttp.HandlerOpts{Registry: own})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if p := muster.PrincipalOf(r.Context()); !p.Scope.Unlimited() {
-			refuseCaller(w, muster.Errorf(muster.Forbidden, "the key %s (%s) is for a part of the cluster, and the metrics are of all of it: use a key without a scope", p.Key, p.Name))
+		if err := wholeCluster(muster.PrincipalOf(r.Context())); err != nil {
+			refuseCaller(w, err)
 			return
 		}
 		all.ServeHTTP(w, r)

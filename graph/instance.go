@@ -90,6 +90,10 @@ func (r *instanceResolver) UnhealthyBecause(_ context.Context, i *muster.Instanc
 	return r.registry.InstanceEvidence(i), nil
 }
 
+func (r *instanceResolver) PendingBecause(ctx context.Context, i *muster.Instance, first *int) ([]*muster.Refusal, error) {
+	return r.registry.Seen(ctx).PendingBecause(i, first)
+}
+
 func (r *instanceResolver) Usage(_ context.Context, i *muster.Instance) (*muster.Usage, error) {
 	return r.registry.InstanceUsage(i), nil
 }

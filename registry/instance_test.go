@@ -1,10 +1,11 @@
 package registry_test
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/muster-cloud/muster"
 	"github.com/muster-cloud/muster/registry"
@@ -100,11 +101,13 @@ func TestLaunchInstance_NoCapacity(t *testing.T) {
 	w.launch(t, launch(muster.Micro))
 	_, _, err = w.LaunchInstance(ctx, launch(muster.Micro))
 	wantCode(t, err, muster.NoCapacity)
-	reasons := fmt.Sprint(err.(*muster.Error).Details["nodes"])
-	for _, want := range []string{"{small 44 MiB of memory are free, 256 are needed}", "{cordoned it is cordoned}", "{gateway its role is SERVICE, not COMPUTE}"} {
-		if !strings.Contains(reasons, want) {
-			t.Errorf("reasons %s lack %q", reasons, want)
-		}
+	want := []muster.Refusal{
+		{NodeID: "cordoned", Reason: "it is cordoned"},
+		{NodeID: "gateway", Reason: "its role is SERVICE, not COMPUTE"},
+		{NodeID: "small", Reason: "44 MiB of memory are free, 256 are needed", Need: new(256), Have: new(44)},
+	}
+	if diff := cmp.Diff(want, err.(*muster.Error).Details["nodes"]); diff != "" {
+		t.Errorf("the reasons are not those (-want +got):\n%s", diff)
 	}
 	_, _, err = w.LaunchInstance(ctx, muster.LaunchInstanceInput{Type: muster.Nano, Image: "nosuch"})
 	wantCode(t, err, muster.Invalid)

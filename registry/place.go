@@ -13,6 +13,9 @@ import (
 // listedRefusals is how many nodes' reasons NO_CAPACITY carries at most.
 const listedRefusals = 100
 
+// noAddress is why a node cannot take an instance though its addresses are fewer than it may have.
+const noAddress = "its addresses are all in use or resting"
+
 func (v View) candidates() iter.Seq[scheduler.Candidate] {
 	return func(yield func(scheduler.Candidate) bool) {
 		for n := range v.LiveNodes() {
@@ -32,19 +35,26 @@ func ask(i *muster.Instance) scheduler.Ask {
 	}
 }
 
+// need is what an instance asks of its node now, with the ports that services want which are
+// not in the view yet.
+func (v View) need(i *muster.Instance, services ...*muster.Service) scheduler.Ask {
+	a := ask(i)
+	a.Refuse = v.portTaken(append(services, v.servicesOf(i.ID)...))
+	a.Digest, a.Mounts.Homes = v.digestOf(i.BaseImage), v.homes(i)
+	return a
+}
+
 // place gives i a node, an address and its first machine name, or says why it
 // cannot. i is a copy of the caller's.
 func (r *Registry) place(v View, i *muster.Instance, services ...*muster.Service) scheduler.Verdict {
-	need := ask(i)
-	need.Refuse = v.portTaken(append(services, v.servicesOf(i.ID)...))
-	need.Digest, need.Mounts.Homes = v.digestOf(i.BaseImage), v.homes(i)
+	need := v.need(i, services...)
 	verdict := scheduler.Place(need, v.candidates(), r.opts.Scheduler)
 	if verdict.Node == nil {
 		return verdict
 	}
 	addr := r.freeAddress(v, verdict.Node)
 	if addr == "" {
-		return scheduler.Verdict{Refusals: []scheduler.Refusal{{NodeID: verdict.Node.ID, Reason: "its addresses are all in use or resting"}}}
+		return scheduler.Verdict{Refusals: []muster.Refusal{{NodeID: verdict.Node.ID, Reason: noAddress}}}
 	}
 	i.ImageDigest = need.Digest
 	i.NodeUID, i.Addr, i.Reserved = verdict.Node.UID, addr, true

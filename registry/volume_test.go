@@ -9,7 +9,6 @@ import (
 
 	"github.com/muster-cloud/muster"
 	"github.com/muster-cloud/muster/registry"
-	"github.com/muster-cloud/muster/registry/scheduler"
 )
 
 // joinWith registers a node with volumes and host paths.
@@ -41,7 +40,7 @@ func reasons(t *testing.T, err error) map[muster.NodeID]string {
 		t.Fatalf("%v, want NO_CAPACITY", err)
 	}
 	found := map[muster.NodeID]string{}
-	for _, r := range e.Details["nodes"].([]scheduler.Refusal) {
+	for _, r := range e.Details["nodes"].([]muster.Refusal) {
 		found[r.NodeID] = r.Reason
 	}
 	return found

@@ -308,7 +308,7 @@ type Change struct {
 	At time.Time `json:"at"`
 	// What kind of thing changed.
 	Kind muster.ChangeKind `json:"kind"`
-	// Which: an instance's id, a node's uid, the name of a cluster condition, or `image/` and an image's name.
+	// Which: an instance's or a service's id, a node's uid, the name of a cluster condition, or `image/` and an image's name.
 	ObjectID string `json:"objectId"`
 	// Why.
 	Reason string `json:"reason"`
@@ -1505,6 +1505,61 @@ type ListJoinTokensResponse struct {
 // GetJoinTokens returns ListJoinTokensResponse.JoinTokens, and is useful for accessing the field via an interface.
 func (v *ListJoinTokensResponse) GetJoinTokens() []JoinToken { return v.JoinTokens }
 
+// ListNewestChangesInstance includes the requested fields of the GraphQL type Instance.
+// The GraphQL type's documentation follows.
+//
+// A systemd-nspawn container on a node.
+type ListNewestChangesInstance struct {
+	// Its newest changes, newest first.
+	Changes []Change `json:"changes"`
+}
+
+// GetChanges returns ListNewestChangesInstance.Changes, and is useful for accessing the field via an interface.
+func (v *ListNewestChangesInstance) GetChanges() []Change { return v.Changes }
+
+// ListNewestChangesNode includes the requested fields of the GraphQL type Node.
+// The GraphQL type's documentation follows.
+//
+// A machine with an agent.
+type ListNewestChangesNode struct {
+	// Its newest changes, newest first.
+	Changes []Change `json:"changes"`
+}
+
+// GetChanges returns ListNewestChangesNode.Changes, and is useful for accessing the field via an interface.
+func (v *ListNewestChangesNode) GetChanges() []Change { return v.Changes }
+
+// ListNewestChangesResponse is returned by ListNewestChanges on success.
+type ListNewestChangesResponse struct {
+	// One node by its id or uid; null when there is none.
+	Node *ListNewestChangesNode `json:"node"`
+	// One instance by its id; null when there is none.
+	Instance *ListNewestChangesInstance `json:"instance"`
+	// A service by its id.
+	Service *ListNewestChangesService `json:"service"`
+}
+
+// GetNode returns ListNewestChangesResponse.Node, and is useful for accessing the field via an interface.
+func (v *ListNewestChangesResponse) GetNode() *ListNewestChangesNode { return v.Node }
+
+// GetInstance returns ListNewestChangesResponse.Instance, and is useful for accessing the field via an interface.
+func (v *ListNewestChangesResponse) GetInstance() *ListNewestChangesInstance { return v.Instance }
+
+// GetService returns ListNewestChangesResponse.Service, and is useful for accessing the field via an interface.
+func (v *ListNewestChangesResponse) GetService() *ListNewestChangesService { return v.Service }
+
+// ListNewestChangesService includes the requested fields of the GraphQL type Service.
+// The GraphQL type's documentation follows.
+//
+// An application in an instance.
+type ListNewestChangesService struct {
+	// Its newest changes, newest first.
+	Changes []Change `json:"changes"`
+}
+
+// GetChanges returns ListNewestChangesService.Changes, and is useful for accessing the field via an interface.
+func (v *ListNewestChangesService) GetChanges() []Change { return v.Changes }
+
 // ListNodeUsagesResponse is returned by ListNodeUsages on success.
 type ListNodeUsagesResponse struct {
 	// The nodes in order of their id.
@@ -1522,6 +1577,27 @@ type ListNodesResponse struct {
 
 // GetNodes returns ListNodesResponse.Nodes, and is useful for accessing the field via an interface.
 func (v *ListNodesResponse) GetNodes() *NodeConnection { return v.Nodes }
+
+// ListRefusalsInstance includes the requested fields of the GraphQL type Instance.
+// The GraphQL type's documentation follows.
+//
+// A systemd-nspawn container on a node.
+type ListRefusalsInstance struct {
+	// Why no node takes it while it is PENDING, as of now and a node each; null when it does not wait.
+	PendingBecause []muster.Refusal `json:"pendingBecause"`
+}
+
+// GetPendingBecause returns ListRefusalsInstance.PendingBecause, and is useful for accessing the field via an interface.
+func (v *ListRefusalsInstance) GetPendingBecause() []muster.Refusal { return v.PendingBecause }
+
+// ListRefusalsResponse is returned by ListRefusals on success.
+type ListRefusalsResponse struct {
+	// One instance by its id; null when there is none.
+	Instance *ListRefusalsInstance `json:"instance"`
+}
+
+// GetInstance returns ListRefusalsResponse.Instance, and is useful for accessing the field via an interface.
+func (v *ListRefusalsResponse) GetInstance() *ListRefusalsInstance { return v.Instance }
 
 // ListServicesResponse is returned by ListServices on success.
 type ListServicesResponse struct {
@@ -4308,6 +4384,18 @@ func (v *__ListInstancesInput) GetFirst() *int { return v.First }
 // GetAfter returns __ListInstancesInput.After, and is useful for accessing the field via an interface.
 func (v *__ListInstancesInput) GetAfter() *string { return v.After }
 
+// __ListNewestChangesInput is used internally by genqlient
+type __ListNewestChangesInput struct {
+	Id    string `json:"id"`
+	First int    `json:"first"`
+}
+
+// GetId returns __ListNewestChangesInput.Id, and is useful for accessing the field via an interface.
+func (v *__ListNewestChangesInput) GetId() string { return v.Id }
+
+// GetFirst returns __ListNewestChangesInput.First, and is useful for accessing the field via an interface.
+func (v *__ListNewestChangesInput) GetFirst() int { return v.First }
+
 // __ListNodeUsagesInput is used internally by genqlient
 type __ListNodeUsagesInput struct {
 	Filter *muster.NodeFilter `json:"filter,omitempty"`
@@ -4339,6 +4427,18 @@ func (v *__ListNodesInput) GetFirst() *int { return v.First }
 
 // GetAfter returns __ListNodesInput.After, and is useful for accessing the field via an interface.
 func (v *__ListNodesInput) GetAfter() *string { return v.After }
+
+// __ListRefusalsInput is used internally by genqlient
+type __ListRefusalsInput struct {
+	Id    string `json:"id"`
+	First int    `json:"first"`
+}
+
+// GetId returns __ListRefusalsInput.Id, and is useful for accessing the field via an interface.
+func (v *__ListRefusalsInput) GetId() string { return v.Id }
+
+// GetFirst returns __ListRefusalsInput.First, and is useful for accessing the field via an interface.
+func (v *__ListRefusalsInput) GetFirst() int { return v.First }
 
 // __ListServicesInput is used internally by genqlient
 type __ListServicesInput struct {
@@ -6625,6 +6725,67 @@ func ListJoinTokens(
 	return data_, err_
 }
 
+// The query executed by ListNewestChanges.
+const ListNewestChanges_Operation = `
+query ListNewestChanges ($id: ID!, $first: Int!) {
+	node(id: $id) {
+		changes(first: $first) {
+			... Change
+		}
+	}
+	instance(id: $id) {
+		changes(first: $first) {
+			... Change
+		}
+	}
+	service(id: $id) {
+		changes(first: $first) {
+			... Change
+		}
+	}
+}
+fragment Change on Change {
+	revision
+	cursor
+	at
+	kind
+	objectId
+	reason
+	actor
+	previousStatus
+	status
+	previousRevision
+	deleted
+}
+`
+
+func ListNewestChanges(
+	ctx_ context.Context,
+	client_ graphql.Client,
+	id string,
+	first int,
+) (data_ *ListNewestChangesResponse, err_ error) {
+	req_ := &graphql.Request{
+		OpName: "ListNewestChanges",
+		Query:  ListNewestChanges_Operation,
+		Variables: &__ListNewestChangesInput{
+			Id:    id,
+			First: first,
+		},
+	}
+
+	data_ = &ListNewestChangesResponse{}
+	resp_ := &graphql.Response{Data: data_}
+
+	err_ = client_.MakeRequest(
+		ctx_,
+		req_,
+		resp_,
+	)
+
+	return data_, err_
+}
+
 // The query executed by ListNodeUsages.
 const ListNodeUsages_Operation = `
 query ListNodeUsages ($filter: NodeFilter, $first: Int, $after: String) {
@@ -6801,6 +6962,47 @@ func ListNodes(
 	}
 
 	data_ = &ListNodesResponse{}
+	resp_ := &graphql.Response{Data: data_}
+
+	err_ = client_.MakeRequest(
+		ctx_,
+		req_,
+		resp_,
+	)
+
+	return data_, err_
+}
+
+// The query executed by ListRefusals.
+const ListRefusals_Operation = `
+query ListRefusals ($id: ID!, $first: Int!) {
+	instance(id: $id) {
+		pendingBecause(first: $first) {
+			node
+			reason
+			need
+			have
+		}
+	}
+}
+`
+
+func ListRefusals(
+	ctx_ context.Context,
+	client_ graphql.Client,
+	id string,
+	first int,
+) (data_ *ListRefusalsResponse, err_ error) {
+	req_ := &graphql.Request{
+		OpName: "ListRefusals",
+		Query:  ListRefusals_Operation,
+		Variables: &__ListRefusalsInput{
+			Id:    id,
+			First: first,
+		},
+	}
+
+	data_ = &ListRefusalsResponse{}
 	resp_ := &graphql.Response{Data: data_}
 
 	err_ = client_.MakeRequest(

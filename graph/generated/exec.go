@@ -169,6 +169,7 @@ type ComplexityRoot struct {
 		PreviousStatus   func(childComplexity int) int
 		Reason           func(childComplexity int) int
 		Revision         func(childComplexity int) int
+		Service          func(childComplexity int) int
 		Status           func(childComplexity int) int
 	}
 
@@ -373,6 +374,7 @@ type ComplexityRoot struct {
 		NodeSelector     func(childComplexity int) int
 		Output           func(childComplexity int) int
 		PID              func(childComplexity int) int
+		PendingBecause   func(childComplexity int, first *int) int
 		QueueDeadline    func(childComplexity int) int
 		Revision         func(childComplexity int) int
 		StartedAt        func(childComplexity int) int
@@ -622,6 +624,13 @@ type ComplexityRoot struct {
 		Services      func(childComplexity int, filter *muster.ServiceFilter, first *int, after *string) int
 		Volumes       func(childComplexity int, nodeID *string, first *int, after *string) int
 		Whoami        func(childComplexity int) int
+	}
+
+	Refusal struct {
+		Have   func(childComplexity int) int
+		Need   func(childComplexity int) int
+		NodeID func(childComplexity int) int
+		Reason func(childComplexity int) int
 	}
 
 	RegisterNodePayload struct {
@@ -920,6 +929,7 @@ type InstanceResolver interface {
 	Node(ctx context.Context, obj *muster.Instance) (*muster.Node, error)
 
 	UnhealthyBecause(ctx context.Context, obj *muster.Instance) (*muster.Evidence, error)
+	PendingBecause(ctx context.Context, obj *muster.Instance, first *int) ([]*muster.Refusal, error)
 
 	Usage(ctx context.Context, obj *muster.Instance) (*muster.Usage, error)
 
@@ -1557,6 +1567,12 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Change.Revision(childComplexity), true
+	case "Change.service":
+		if e.ComplexityRoot.Change.Service == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Change.Service(childComplexity), true
 	case "Change.status":
 		if e.ComplexityRoot.Change.Status == nil {
 			break
@@ -2395,6 +2411,17 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Instance.PID(childComplexity), true
+	case "Instance.pendingBecause":
+		if e.ComplexityRoot.Instance.PendingBecause == nil {
+			break
+		}
+
+		args, err := ec.field_Instance_pendingBecause_args(ctx, rawArgs)
+		if err != nil {
+			return 0, false
+		}
+
+		return e.ComplexityRoot.Instance.PendingBecause(childComplexity, args["first"].(*int)), true
 	case "Instance.queueDeadline":
 		if e.ComplexityRoot.Instance.QueueDeadline == nil {
 			break
@@ -3771,6 +3798,31 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Query.Whoami(childComplexity), true
+
+	case "Refusal.have":
+		if e.ComplexityRoot.Refusal.Have == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Refusal.Have(childComplexity), true
+	case "Refusal.need":
+		if e.ComplexityRoot.Refusal.Need == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Refusal.Need(childComplexity), true
+	case "Refusal.node":
+		if e.ComplexityRoot.Refusal.NodeID == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Refusal.NodeID(childComplexity), true
+	case "Refusal.reason":
+		if e.ComplexityRoot.Refusal.Reason == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Refusal.Reason(childComplexity), true
 
 	case "RegisterNodePayload.node":
 		if e.ComplexityRoot.RegisterNodePayload.Node == nil {
@@ -5201,7 +5253,7 @@ type Query {
   changes(
     "Only what came after this cursor; without it, from the oldest that is kept."
     since: Cursor
-    "Only the changes of this object: an instance's id, a node's id or uid, or ` + "`" + `image/` + "`" + ` and an image's name."
+    "Only the changes of this object: an instance's or a service's id, a node's id or uid, or ` + "`" + `image/` + "`" + ` and an image's name."
     objectId: ID
     "How many at most: 1 to 100."
     first: Int = 20
@@ -5768,6 +5820,11 @@ type Instance {
   statusReason: String!
   "What was observed when it is not healthy, its node included; volatile."
   unhealthyBecause: Evidence
+  "Why no node takes it while it is PENDING, as of now and a node each; null when it does not wait."
+  pendingBecause(
+    "How many at most: 1 to 100."
+    first: Int = 20
+  ): [Refusal!]
   "What was asked for."
   desired: DesiredStatus!
   "Raised at each start."
@@ -5801,6 +5858,18 @@ type Instance {
     "How many at most: 1 to 100."
     first: Int = 10
   ): [Change!]!
+}
+
+"Why a node does not take an instance."
+type Refusal {
+  "The node's id."
+  node: ID!
+  "In words."
+  reason: String!
+  "How much it would take, where that is the reason: MiB of memory or per cent of a core, as the reason says; else null."
+  need: Int
+  "How much of it is free; else null."
+  have: Int
 }
 
 "Which instances; all given parts must match."
@@ -5873,7 +5942,7 @@ type Change {
   at: Time!
   "What kind of thing changed."
   kind: ChangeKind!
-  "Which: an instance's id, a node's uid, the name of a cluster condition, or ` + "`" + `image/` + "`" + ` and an image's name."
+  "Which: an instance's or a service's id, a node's uid, the name of a cluster condition, or ` + "`" + `image/` + "`" + ` and an image's name."
   objectId: ID!
   "Why."
   reason: String!
@@ -5895,6 +5964,8 @@ type Change {
   node: Node
   "The instance as it was at this revision."
   instance: Instance
+  "The service as it was at this revision."
+  service: Service
   "The condition as it was at this revision."
   condition: Condition
   "The image as it was at this revision."
@@ -8052,6 +8123,8 @@ func (ec *executionContext) childFields_Change(ctx context.Context, field graphq
 		return ec.fieldContext_Change_node(ctx, field)
 	case "instance":
 		return ec.fieldContext_Change_instance(ctx, field)
+	case "service":
+		return ec.fieldContext_Change_service(ctx, field)
 	case "condition":
 		return ec.fieldContext_Change_condition(ctx, field)
 	case "image":
@@ -8452,6 +8525,8 @@ func (ec *executionContext) childFields_Instance(ctx context.Context, field grap
 		return ec.fieldContext_Instance_statusReason(ctx, field)
 	case "unhealthyBecause":
 		return ec.fieldContext_Instance_unhealthyBecause(ctx, field)
+	case "pendingBecause":
+		return ec.fieldContext_Instance_pendingBecause(ctx, field)
 	case "desired":
 		return ec.fieldContext_Instance_desired(ctx, field)
 	case "generation":
@@ -8842,6 +8917,20 @@ func (ec *executionContext) childFields_Published(ctx context.Context, field gra
 		return ec.fieldContext_Published_protocol(ctx, field)
 	}
 	return nil, fmt.Errorf("no field named %q was found under type Published", field.Name)
+}
+
+func (ec *executionContext) childFields_Refusal(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+	switch field.Name {
+	case "node":
+		return ec.fieldContext_Refusal_node(ctx, field)
+	case "reason":
+		return ec.fieldContext_Refusal_reason(ctx, field)
+	case "need":
+		return ec.fieldContext_Refusal_need(ctx, field)
+	case "have":
+		return ec.fieldContext_Refusal_have(ctx, field)
+	}
+	return nil, fmt.Errorf("no field named %q was found under type Refusal", field.Name)
 }
 
 func (ec *executionContext) childFields_RegisterNodePayload(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
@@ -9521,6 +9610,20 @@ func (ec *executionContext) dir_auth_args(ctx context.Context, rawArgs map[strin
 }
 
 func (ec *executionContext) field_Instance_changes_args(ctx context.Context, rawArgs map[string]any) (map[string]any, error) {
+	var err error
+	args := map[string]any{}
+	arg0, err := graphql.ProcessArgField(ctx, rawArgs, "first",
+		func(ctx context.Context, v any) (*int, error) {
+			return ec.unmarshalOInt2ᚖint(ctx, v)
+		})
+	if err != nil {
+		return nil, err
+	}
+	args["first"] = arg0
+	return args, nil
+}
+
+func (ec *executionContext) field_Instance_pendingBecause_args(ctx context.Context, rawArgs map[string]any) (map[string]any, error) {
 	var err error
 	args := map[string]any{}
 	arg0, err := graphql.ProcessArgField(ctx, rawArgs, "first",
@@ -12729,6 +12832,38 @@ func (ec *executionContext) fieldContext_Change_instance(_ context.Context, fiel
 		IsResolver: false,
 		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
 			return ec.childFields_Instance(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _Change_service(ctx context.Context, field graphql.CollectedField, obj *muster.Change) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Change_service(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Service, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *muster.Service) graphql.Marshaler {
+			return ec.marshalOService2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐService(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Change_service(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "Change",
+		Field:      field,
+		IsMethod:   false,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_Service(ctx, field)
 		},
 	}
 	return fc, nil
@@ -15968,6 +16103,50 @@ func (ec *executionContext) fieldContext_Instance_unhealthyBecause(_ context.Con
 		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
 			return ec.childFields_Evidence(ctx, field)
 		},
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _Instance_pendingBecause(ctx context.Context, field graphql.CollectedField, obj *muster.Instance) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Instance_pendingBecause(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			fc := graphql.GetFieldContext(ctx)
+			return ec.Resolvers.Instance().PendingBecause(ctx, obj, fc.Args["first"].(*int))
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v []*muster.Refusal) graphql.Marshaler {
+			return ec.marshalORefusal2ᚕᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐRefusalᚄ(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Instance_pendingBecause(ctx context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "Instance",
+		Field:      field,
+		IsMethod:   true,
+		IsResolver: true,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_Refusal(ctx, field)
+		},
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			err = ec.Recover(ctx, r)
+			ec.Error(ctx, err)
+		}
+	}()
+	ctx = graphql.WithFieldContext(ctx, fc)
+	if fc.Args, err = ec.field_Instance_pendingBecause_args(ctx, field.ArgumentMap(ec.Variables)); err != nil {
+		ec.Error(ctx, err)
+		return fc, err
 	}
 	return fc, nil
 }
@@ -22659,6 +22838,98 @@ func (ec *executionContext) fieldContext_Query___schema(_ context.Context, field
 		},
 	}
 	return fc, nil
+}
+
+func (ec *executionContext) _Refusal_node(ctx context.Context, field graphql.CollectedField, obj *muster.Refusal) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Refusal_node(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.NodeID, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v muster.NodeID) graphql.Marshaler {
+			return ec.marshalNID2githubᚗcomᚋmusterᚑcloudᚋmusterᚐNodeID(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Refusal_node(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Refusal", field, false, false, "ID")
+}
+
+func (ec *executionContext) _Refusal_reason(ctx context.Context, field graphql.CollectedField, obj *muster.Refusal) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Refusal_reason(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Reason, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Refusal_reason(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Refusal", field, false, false, "String")
+}
+
+func (ec *executionContext) _Refusal_need(ctx context.Context, field graphql.CollectedField, obj *muster.Refusal) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Refusal_need(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Need, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *int) graphql.Marshaler {
+			return ec.marshalOInt2ᚖint(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Refusal_need(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Refusal", field, false, false, "Int")
+}
+
+func (ec *executionContext) _Refusal_have(ctx context.Context, field graphql.CollectedField, obj *muster.Refusal) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Refusal_have(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Have, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *int) graphql.Marshaler {
+			return ec.marshalOInt2ᚖint(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Refusal_have(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Refusal", field, false, false, "Int")
 }
 
 func (ec *executionContext) _RegisterNodePayload_node(ctx context.Context, field graphql.CollectedField, obj *RegisterNodePayload) (ret graphql.Marshaler) {
@@ -32790,6 +33061,11 @@ func (ec *executionContext) _Change(ctx context.Context, sel ast.SelectionSet, o
 			if out.Values[i] == graphql.RequiredNull {
 				out.Invalids++
 			}
+		case "service":
+			out.Values[i] = ec._Change_service(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
 		case "condition":
 			out.Values[i] = ec._Change_condition(ctx, field, obj)
 			if out.Values[i] == graphql.RequiredNull {
@@ -34090,6 +34366,12 @@ func (ec *executionContext) _Instance(ctx context.Context, sel ast.SelectionSet,
 				true, false,
 				func(ctx context.Context) graphql.Marshaler {
 					return ec._Instance_unhealthyBecause(ctx, field, obj)
+				})
+		case "pendingBecause":
+			out.ResolveConcurrently(ec.OperationContext, &deferred, i,
+				true, false,
+				func(ctx context.Context) graphql.Marshaler {
+					return ec._Instance_pendingBecause(ctx, field, obj)
 				})
 		case "desired":
 			out.Values[i] = ec._Instance_desired(ctx, field, obj)
@@ -35777,6 +36059,54 @@ func (ec *executionContext) _Query(ctx context.Context, sel ast.SelectionSet) gr
 			})
 			if out.Values[i] == graphql.Null {
 				atomic.AddUint32(&out.Invalids, 1)
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
+var refusalImplementors = []string{"Refusal"}
+
+func (ec *executionContext) _Refusal(ctx context.Context, sel ast.SelectionSet, obj *muster.Refusal) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, refusalImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("Refusal")
+		case "node":
+			out.Values[i] = ec._Refusal_node(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "reason":
+			out.Values[i] = ec._Refusal_reason(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "need":
+			out.Values[i] = ec._Refusal_need(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		case "have":
+			out.Values[i] = ec._Refusal_have(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
 			}
 		default:
 			panic("unknown field " + strconv.Quote(field.Name))
@@ -38971,6 +39301,14 @@ func (ec *executionContext) marshalNPortProtocol2githubᚗcomᚋmusterᚑcloud�
 	return res
 }
 
+func (ec *executionContext) marshalNRefusal2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐRefusal(ctx context.Context, sel ast.SelectionSet, v *muster.Refusal) graphql.Marshaler {
+	if v == nil {
+		graphql.AddInvalidNullError(ctx, "Refusal!")
+		return graphql.Null
+	}
+	return ec._Refusal(ctx, sel, v)
+}
+
 func (ec *executionContext) unmarshalNRegisterNodeInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚐRegisterNodeInput(ctx context.Context, v any) (muster.RegisterNodeInput, error) {
 	res, err := ec.unmarshalInputRegisterNodeInput(ctx, v)
 	return res, graphql.ErrorOnPath(ctx, err)
@@ -40411,6 +40749,25 @@ func (ec *executionContext) marshalOPublished2ᚖgithubᚗcomᚋmusterᚑcloud�
 		return graphql.Null
 	}
 	return ec._Published(ctx, sel, v)
+}
+
+func (ec *executionContext) marshalORefusal2ᚕᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐRefusalᚄ(ctx context.Context, sel ast.SelectionSet, v []*muster.Refusal) graphql.Marshaler {
+	if v == nil {
+		return graphql.Null
+	}
+	ret := graphql.MarshalSliceConcurrently(ctx, len(v), 0, false, func(ctx context.Context, i int) graphql.Marshaler {
+		fc := graphql.GetFieldContext(ctx)
+		fc.Result = &v[i]
+		return ec.marshalNRefusal2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐRefusal(ctx, sel, v[i])
+	})
+
+	for _, e := range ret {
+		if e == graphql.Null {
+			return graphql.Null
+		}
+	}
+
+	return ret
 }
 
 func (ec *executionContext) marshalORegisterNodePayload2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐRegisterNodePayload(ctx context.Context, sel ast.SelectionSet, v *RegisterNodePayload) graphql.Marshaler {

@@ -37,16 +37,10 @@ type Candidate struct {
 	FreeAddresses int
 }
 
-// Refusal is why a node was not taken.
-type Refusal struct {
-	NodeID muster.NodeID `json:"node"`
-	Reason string        `json:"reason"`
-}
-
 // Verdict is where an instance goes: a Node, or why none.
 type Verdict struct {
 	Node     *muster.Node
-	Refusals []Refusal
+	Refusals []muster.Refusal
 	// Never says that no candidate could hold it even if it were empty.
 	Never bool
 }
@@ -67,7 +61,7 @@ func Place(ask Ask, candidates iter.Seq[Candidate], o Options) Verdict {
 	var best Candidate
 	bestScore := -1.0
 	for c := range candidates {
-		if o.refuse(ask, c) != "" {
+		if o.refuse(ask, c).Reason != "" {
 			continue
 		}
 		s := o.score(ask, c)
@@ -85,7 +79,7 @@ func (o Options) explain(ask Ask, candidates iter.Seq[Candidate]) Verdict {
 	v := Verdict{}
 	couldHold, eligible := false, false
 	for c := range candidates {
-		v.Refusals = append(v.Refusals, Refusal{NodeID: c.Node.ID, Reason: o.refuse(ask, c)})
+		v.Refusals = append(v.Refusals, o.refuse(ask, c))
 		if c.Node.Role != muster.Compute || ask.Pinned != "" && ask.Pinned != c.Node.UID {
 			continue
 		}
@@ -97,8 +91,39 @@ func (o Options) explain(ask Ask, candidates iter.Seq[Candidate]) Verdict {
 	return v
 }
 
-// refuse says why c cannot take the ask, and "" when it can.
-func (o Options) refuse(ask Ask, c Candidate) string {
+// Refusals goes through the nodes that cannot take the ask, in the order of the
+// candidates, with the reason of each.
+func Refusals(ask Ask, candidates iter.Seq[Candidate], o Options) iter.Seq[muster.Refusal] {
+	return func(yield func(muster.Refusal) bool) {
+		for c := range candidates {
+			if r := o.refuse(ask, c); r.Reason != "" && !yield(r) {
+				return
+			}
+		}
+	}
+}
+
+// refuse says why c cannot take the ask, with no reason when it can.
+func (o Options) refuse(ask Ask, c Candidate) muster.Refusal {
+	r := muster.Refusal{NodeID: c.Node.ID, Reason: o.unfit(ask, c)}
+	if r.Reason != "" {
+		return r
+	}
+	total := o.Total(c.Node)
+	if free := max(total.MemoryMB-c.Used.MemoryMB, 0); free < ask.MemoryMB {
+		r.Reason = fmt.Sprintf("%d MiB of memory are free, %d are needed", free, ask.MemoryMB)
+		r.Need, r.Have = new(ask.MemoryMB), new(free)
+		return r
+	}
+	if free := max(total.CPUPercent-c.Used.CPUPercent, 0); free < ask.CPUPercent {
+		r.Reason = fmt.Sprintf("%d %% of a core are free, %d are needed", free, ask.CPUPercent)
+		r.Need, r.Have = new(ask.CPUPercent), new(free)
+	}
+	return r
+}
+
+// unfit says what speaks against c however much is free on it, and "" when nothing does.
+func (o Options) unfit(ask Ask, c Candidate) string {
 	n := c.Node
 	switch {
 	case ask.Pinned != "" && n.UID != ask.Pinned:
@@ -120,16 +145,7 @@ func (o Options) refuse(ask Ask, c Candidate) string {
 		return reason
 	}
 	if ask.Refuse != nil {
-		if reason := ask.Refuse(n); reason != "" {
-			return reason
-		}
-	}
-	total := o.Total(n)
-	if free := total.MemoryMB - c.Used.MemoryMB; free < ask.MemoryMB {
-		return fmt.Sprintf("%d MiB of memory are free, %d are needed", max(free, 0), ask.MemoryMB)
-	}
-	if free := total.CPUPercent - c.Used.CPUPercent; free < ask.CPUPercent {
-		return fmt.Sprintf("%d %% of a core are free, %d are needed", max(free, 0), ask.CPUPercent)
+		return ask.Refuse(n)
 	}
 	return ""
 }

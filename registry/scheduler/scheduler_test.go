@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
 	"github.com/muster-cloud/muster"
@@ -57,36 +58,58 @@ func TestPlace_PrefersWhoHasTheImage(t *testing.T) {
 
 func TestPlace_SaysWhyNot(t *testing.T) {
 	for want, c := range map[string]struct {
-		ask    func(*scheduler.Ask)
-		change func(*scheduler.Candidate)
+		ask        func(*scheduler.Ask)
+		change     func(*scheduler.Candidate)
+		need, have *int
 	}{
-		"it is UNHEALTHY":                              {nil, func(c *scheduler.Candidate) { c.Node.Status = muster.Unhealthy }},
-		"it is cordoned":                               {nil, func(c *scheduler.Candidate) { c.Node.Schedulable = false }},
-		"its role is SERVICE, not COMPUTE":             {nil, func(c *scheduler.Candidate) { c.Node.Role = muster.ServiceRole }},
-		"it has no free address":                       {nil, func(c *scheduler.Candidate) { c.FreeAddresses = 0 }},
-		`it lacks the image "debian"`:                  {func(a *scheduler.Ask) { a.Image = "debian" }, nil},
-		"it lacks the labels that are asked for":       {func(a *scheduler.Ask) { a.Selector = muster.Map{"zone": "b"} }, nil},
-		"another node was asked for":                   {func(a *scheduler.Ask) { a.Pinned = "uid-other" }, nil},
-		"511 MiB of memory are free, 512 are needed":   {nil, func(c *scheduler.Candidate) { c.Used.MemoryMB = 513 }},
-		"99 % of a core are free, 100 are needed":      {nil, func(c *scheduler.Candidate) { c.Used.CPUPercent = 301 }},
-		"0 MiB of memory are free, 512 are needed":     {nil, func(c *scheduler.Candidate) { c.Used.MemoryMB = 5000 }},
-		"1024 MiB of memory are free, 1025 are needed": {func(a *scheduler.Ask) { a.MemoryMB = 1025 }, nil},
-		"400 % of a core are free, 401 are needed":     {func(a *scheduler.Ask) { a.CPUPercent = 401 }, nil},
+		"it is UNHEALTHY":                              {change: func(c *scheduler.Candidate) { c.Node.Status = muster.Unhealthy }},
+		"it is cordoned":                               {change: func(c *scheduler.Candidate) { c.Node.Schedulable = false }},
+		"its role is SERVICE, not COMPUTE":             {change: func(c *scheduler.Candidate) { c.Node.Role = muster.ServiceRole }},
+		"it has no free address":                       {change: func(c *scheduler.Candidate) { c.FreeAddresses = 0 }},
+		`it lacks the image "debian"`:                  {ask: func(a *scheduler.Ask) { a.Image = "debian" }},
+		"it lacks the labels that are asked for":       {ask: func(a *scheduler.Ask) { a.Selector = muster.Map{"zone": "b"} }},
+		"another node was asked for":                   {ask: func(a *scheduler.Ask) { a.Pinned = "uid-other" }},
+		"its port 80 is another's":                     {ask: func(a *scheduler.Ask) { a.Refuse = func(*muster.Node) string { return "its port 80 is another's" } }},
+		"511 MiB of memory are free, 512 are needed":   {nil, func(c *scheduler.Candidate) { c.Used.MemoryMB = 513 }, new(512), new(511)},
+		"99 % of a core are free, 100 are needed":      {nil, func(c *scheduler.Candidate) { c.Used.CPUPercent = 301 }, new(100), new(99)},
+		"0 MiB of memory are free, 512 are needed":     {nil, func(c *scheduler.Candidate) { c.Used.MemoryMB = 5000 }, new(512), new(0)},
+		"1024 MiB of memory are free, 1025 are needed": {func(a *scheduler.Ask) { a.MemoryMB = 1025 }, nil, new(1025), new(1024)},
+		"400 % of a core are free, 401 are needed":     {func(a *scheduler.Ask) { a.CPUPercent = 401 }, nil, new(401), new(400)},
 	} {
 		t.Run(want, func(t *testing.T) {
 			a := ask
 			if c.ask != nil {
 				c.ask(&a)
 			}
-			v := scheduler.Place(a, slices.Values([]scheduler.Candidate{candidate("n1", c.change)}), scheduler.Options{})
-			if v.Node != nil || len(v.Refusals) != 1 || v.Refusals[0] != (scheduler.Refusal{NodeID: "n1", Reason: want}) {
-				t.Errorf("verdict %+v", v)
+			nodes := []scheduler.Candidate{candidate("n1", c.change)}
+			v := scheduler.Place(a, slices.Values(nodes), scheduler.Options{})
+			refusals := []muster.Refusal{{NodeID: "n1", Reason: want, Need: c.need, Have: c.have}}
+			if diff := cmp.Diff(refusals, v.Refusals); v.Node != nil || diff != "" {
+				t.Errorf("placed on %v (-want +got):\n%s", v.Node, diff)
 			}
 			never := a.MemoryMB > 1024 || a.CPUPercent > 400
 			if v.Never != never {
 				t.Errorf("never is %t, want %t", v.Never, never)
 			}
+			nodes = append([]scheduler.Candidate{candidate("n0", func(c *scheduler.Candidate) {
+				c.Node.UID, c.Node.CPUCount, c.Node.MemoryMB = "uid-other", 8, 4096
+				c.Node.Labels, c.Node.Images = muster.Map{"zone": "b"}, []string{"debian", "minimal"}
+			})}, nodes...)
+			a.Refuse = refuseOnly(a.Refuse, "n1")
+			if diff := cmp.Diff(refusals, slices.Collect(scheduler.Refusals(a, slices.Values(nodes), scheduler.Options{}))); diff != "" {
+				t.Errorf("beside a node that fits (-want +got):\n%s", diff)
+			}
 		})
+	}
+}
+
+// refuseOnly has refuse judge one node, and nothing speak against the others.
+func refuseOnly(refuse func(*muster.Node) string, id muster.NodeID) func(*muster.Node) string {
+	return func(n *muster.Node) string {
+		if refuse == nil || n.ID != id {
+			return ""
+		}
+		return refuse(n)
 	}
 }
 

@@ -9,5 +9,7 @@
 // A Router connects the node's machines with those of other nodes, by a route of the main table for each node that is
 // in a network of this one's, marked with Protocol; and with everything else, by masquerading in a table of nftables
 // of its own. It touches nobody else's routes and rules. It does NOT pass packets through a firewall that
-// drops what is forwarded, route to nodes behind routers, or publish ports.
+// drops what is forwarded, or route to nodes behind routers.
+//
+// A Publisher leads ports of the node to its machines, in a second table of its own.
 package network

@@ -92,6 +92,11 @@ func (n *Network) add(machine string, addr netip.Prefix, gateway netip.Addr) err
 	if err := netlink.LinkSetUp(pair); err != nil {
 		return fmt.Errorf("set %s up: %w", pair.Name, err)
 	}
+	// Where the kernel passes bridged packets through the node's rules, as on hosts with other containers, a machine reaches
+	// what it publishes itself by the port that it sends from.
+	if err := netlink.LinkSetHairpin(pair, true); err != nil {
+		return fmt.Errorf("set %s to hairpin: %w", pair.Name, err)
+	}
 	return configure(ns, addr, gateway)
 }
 
@@ -182,7 +187,7 @@ func (n *Network) Clear() error {
 	if err := netlink.LinkDel(bridge); err != nil && !errors.Is(err, unix.ENODEV) {
 		return fmt.Errorf("delete bridge %s: %w", n.Bridge(), err)
 	}
-	return n.removeTable()
+	return errors.Join(n.removeTable(), n.removePorts())
 }
 
 func isNotFound(err error) bool {

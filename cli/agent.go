@@ -15,6 +15,8 @@ import (
 
 	"github.com/muster-cloud/muster"
 	"github.com/muster-cloud/muster/agent"
+	"github.com/muster-cloud/muster/agent/artifact"
+	"github.com/muster-cloud/muster/agent/deploy"
 	"github.com/muster-cloud/muster/agent/failpoint"
 	"github.com/muster-cloud/muster/agent/nspawn"
 	"github.com/muster-cloud/muster/archive"
@@ -37,6 +39,7 @@ type agentFlags struct {
 	labels                                        map[string]string
 	images                                        archive.Limits
 	imageKeep, grace                              time.Duration
+	artifactLimit                                 int64 // bytes
 	nodeRoutes, masquerade                        bool
 	hostPaths                                     []string // of this machine, that instances may see
 	join                                          string
@@ -89,6 +92,7 @@ func nodeFlags(f *pflag.FlagSet, flags *agentFlags) {
 	f.DurationVar(&flags.grace, "stop-grace", 10*time.Second, "how long an instance that is stopped has before it is killed")
 	f.BoolVar(&flags.nodeRoutes, "node-routes", true, "route to the instances of other nodes that are in a network of this machine's; false: that is for you to do")
 	f.BoolVar(&flags.masquerade, "masquerade", true, "have what instances send out of the cluster come from this machine's address; false: it has theirs")
+	f.Int64Var(&flags.artifactLimit, "artifact-limit", artifact.DefaultLimit, "bytes that the files of a service may have before they are unpacked")
 	f.DurationVar(&flags.imageKeep, "image-keep", 24*time.Hour, "how long an image of the server's that nothing uses is kept here")
 }
 
@@ -126,6 +130,7 @@ func (f *agentFlags) run(ctx context.Context, api *client.Client, log *slog.Logg
 			Listen: f.listen, Advertise: f.advertise, AdvertisePort: f.advertisePort, CPUs: f.cpus, MemoryMB: f.memory,
 			Role: muster.NodeRole(strings.ToUpper(f.role)), Labels: f.labels, Version: version, Ready: ready, Logger: log,
 			Grace: f.grace, Reached: failpoint.FromEnvironment(),
+			Deploy: deploy.Options{Fetch: artifact.New(artifact.Options{Dir: f.stateDir, Limit: f.artifactLimit, HostPaths: f.hostPaths})},
 		})
 		if err != nil {
 			return err

@@ -29,10 +29,10 @@ func (u *unit) deploy(ctx context.Context, w wanted) (done bool, err error) {
 		u.adopted = true
 		return true, nil
 	}
-	u.tell(w, muster.ServiceReportInput{Status: muster.ServiceDeploying, Health: u.unsettled(), Reason: "fetching " + what(w.service)})
 	if w.service.DeployURL == "" {
 		return true, nil
 	}
+	u.tell(w, muster.ServiceReportInput{Status: muster.ServiceDeploying, Health: u.unsettled(), Reason: "fetching " + w.service.DeployURL})
 	work, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stop := u.whenever(work, w, cancel)
@@ -62,13 +62,6 @@ func (u *unit) unsettled() muster.ServiceHealth {
 		return muster.HealthBad
 	}
 	return muster.HealthUnknown
-}
-
-func what(s *muster.ServiceAssignment) string {
-	if s.DeployURL == "" {
-		return "nothing"
-	}
-	return s.DeployURL
 }
 
 // runs reports whether the process of the wanted generation is there already.

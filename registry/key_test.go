@@ -2,8 +2,10 @@ package registry_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,6 +13,7 @@ import (
 	"github.com/muster-cloud/muster"
 	"github.com/muster-cloud/muster/registry"
 	"github.com/muster-cloud/muster/registry/auth"
+	"github.com/muster-cloud/muster/registry/store"
 )
 
 // made makes an access key and returns it with its text.
@@ -220,6 +223,26 @@ func TestKey_Rotated(t *testing.T) {
 			wantCode(t, err, muster.Invalid)
 		}
 	})
+}
+
+// A revocation whose commit's answer got lost puts everybody out all the same.
+func TestKey_TellsOfARevocationThatWasFoundOutLater(t *testing.T) {
+	var told atomic.Int64
+	armed := false
+	w := open(t, setup{keysChanged: func() { told.Add(1) }, fault: func(p store.Point) error {
+		if armed && (p == store.AfterCommit || p == store.Verify) {
+			armed = p != store.Verify
+			return errors.New("the disk is gone")
+		}
+		return nil
+	}})
+	k, text := w.made(t, muster.CreateAccessKeyInput{Name: "ci", Role: muster.Viewer})
+	before := told.Load()
+	armed = true
+	_, _, err := w.RevokeAccessKey(ctx, k.ID)
+	wantCode(t, err, muster.Unavailable)
+	eventually(t, "it is told", func() bool { return told.Load() > before })
+	wantCode(t, opens(w, text), muster.Unauthenticated)
 }
 
 // Whoever has a stream open with a former secret is put out when the overlap ends,

@@ -165,8 +165,8 @@ type Deps struct {
 	Agents       Agents
 	Logger       *slog.Logger // nil: slog.Default
 	Certificates Certificates // nil: there is no TLS
-	// KeysChanged is told when a key may open less than before; nil: nobody is. It must
-	// not block.
+	// KeysChanged is told when a key or token may open less than before; nil: nobody is.
+	// It must not block.
 	KeysChanged func()
 }
 
@@ -208,7 +208,7 @@ func Open(ctx context.Context, deps Deps, opts Options) (*Registry, error) {
 	r.commits = &committer{
 		store: deps.Store, log: deps.Logger, now: func() time.Time { return stamp(r.opts.Now()) }, seen: r.beats.seen,
 		limit: r.opts.MaxBatch, ports: r.ports(), queue: make(chan call, r.opts.MaxQueue), stopped: make(chan struct{}),
-		settle: r.settle, hear: r.hear, announce: r.announce, recover: r.reload,
+		settle: r.settle, hear: r.hear, announce: r.announce, recover: r.recover,
 	}
 	if err := r.reload(ctx); err != nil {
 		return nil, fmt.Errorf("load the state: %w", err)
@@ -400,13 +400,28 @@ func (r *Registry) hear(b *batch) {
 	}
 }
 
+func (r *Registry) keysChanged() {
+	if r.KeysChanged != nil {
+		r.KeysChanged()
+	}
+}
+
+// recover loads the state again, in which keys may have ended that memory had as good.
+func (r *Registry) recover(ctx context.Context) error {
+	if err := r.reload(ctx); err != nil {
+		return err
+	}
+	r.keysChanged()
+	return nil
+}
+
 // announce tells of a batch that has become visible.
 func (r *Registry) announce(b *batch) {
 	if len(b.changes) > 0 {
 		r.Hub.Publish(b.changes)
 	}
-	if len(b.keys.kept)+len(b.keys.dropped) > 0 && r.KeysChanged != nil {
-		r.KeysChanged()
+	if len(b.keys.kept)+len(b.keys.dropped)+len(b.tokens.dropped) > 0 {
+		r.keysChanged()
 	}
 	for uid := range b.nodes.dropped {
 		r.beats.forget(uid)

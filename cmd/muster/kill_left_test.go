@@ -61,9 +61,10 @@ func (k *killer) beside(want desire, disk string) (differs []string) {
 	counts := map[string][2]int{ // what there is, and what there should be
 		"payloads": {k.payloads(), 0}, "supervisors": {len(pidsOf(isSupervisorOf(disk))), 0},
 		"veth interfaces": {k.veths(), 0}, "mounts": {k.mounts(), 0},
+		"loop devices": {loops(k.stateDir()), 0},
 	}
 	for thing, n := range counts {
-		if runs && thing != "mounts" {
+		if runs && thing != "mounts" && (thing != "loop devices" || k.diskLimitMB > 0) {
 			n[1] = 1
 		}
 		if n[0] != n[1] {
@@ -93,4 +94,15 @@ func groupsOf(disk string) (all []string) {
 	})
 	slices.Sort(all)
 	return slices.Compact(all)
+}
+
+// loops counts the loop devices of a state directory's files.
+func loops(dir string) (n int) {
+	paths, _ := filepath.Glob("/sys/block/loop*/loop/backing_file")
+	for _, path := range paths {
+		if text, _ := os.ReadFile(path); strings.HasPrefix(string(text), dir+"/") {
+			n++
+		}
+	}
+	return n
 }

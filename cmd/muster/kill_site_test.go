@@ -37,7 +37,7 @@ type site interface {
 func newKiller(t *testing.T) *killer {
 	t.Helper()
 	c := newCloud(t)
-	k := &killer{site: c, t: t, gate: newGate(t, t.TempDir()), api: c.client(), marker: fmt.Sprint("muster-kill-", os.Getpid())}
+	k := &killer{site: c, t: t, gate: newGate(t, t.TempDir()), api: c.client(), marker: fmt.Sprint("muster-kill-", os.Getpid()), loops: true}
 	c.env = []string{failpoint.Variable + "=" + k.gate.path}
 	c.flags = []string{"--stop-grace", "2s"}
 	k.killAgent()

@@ -143,7 +143,9 @@ type killer struct {
 	gate *gate
 	api  *client.Client
 
-	marker string // is in the command line of its payloads
+	marker      string // is in the command line of its payloads
+	loops       bool   // what is launched has a disk with a limit, which is a loop device
+	diskLimitMB int    // of the present instance
 }
 
 // in has the test that runs report failures.
@@ -200,6 +202,7 @@ type desire struct {
 // begin has a flow begin that is held at a step.
 func (k *killer) begin(f flow, step failpoint.Step) desire {
 	k.t.Helper()
+	k.diskLimitMB = 0
 	trap := "exit 0"
 	if step == failpoint.StopLate || step == failpoint.StopSeized {
 		trap = "" // it has to be killed
@@ -231,6 +234,9 @@ func (k *killer) begin(f flow, step failpoint.Step) desire {
 		return desire{i.ID, muster.Terminated, 1}
 	}
 	k.gate.arm(step)
+	if k.loops {
+		k.diskLimitMB = 64
+	}
 	return desire{k.order(trap).ID, muster.Running, 1}
 }
 
@@ -246,7 +252,7 @@ func (k *killer) must(i *client.Instance, err error) *client.Instance {
 func (k *killer) order(trap string) *client.Instance {
 	k.t.Helper()
 	script := fmt.Sprintf(": %s; trap '%s' TERM; while :; do sleep 1000 & wait $!; done", k.marker, trap)
-	return k.must(k.api.LaunchInstance(k.t.Context(), muster.LaunchInstanceInput{Type: muster.Small, Image: "minimal", Command: []string{"/bin/sh", "-c", script}}))
+	return k.must(k.api.LaunchInstance(k.t.Context(), muster.LaunchInstanceInput{Type: muster.Small, Image: "minimal", DiskLimitMB: k.diskLimitMB, Command: []string{"/bin/sh", "-c", script}}))
 }
 
 // running launches an instance and waits until it runs.

@@ -18,6 +18,7 @@ import (
 	"github.com/muster-cloud/muster/agent/artifact"
 	"github.com/muster-cloud/muster/agent/deploy"
 	"github.com/muster-cloud/muster/agent/failpoint"
+	"github.com/muster-cloud/muster/agent/network"
 	"github.com/muster-cloud/muster/agent/nspawn"
 	"github.com/muster-cloud/muster/archive"
 	"github.com/muster-cloud/muster/client"
@@ -124,13 +125,15 @@ func (f *agentFlags) run(ctx context.Context, api *client.Client, log *slog.Logg
 	if err := machines.Check(ctx); err != nil {
 		return err
 	}
+	publisher := network.NewPublisher(machines.Network(), network.PublisherOptions{Logger: log})
+	defer func() { _ = publisher.Close() }()
 	return asUnit(ctx, log, func(ctx context.Context, ready func(net.Addr)) error {
 		one, err := agent.New(agent.Options{
 			Driver: machines, Registry: api, Credentials: f.credentials, Router: f.router(machines, log), Images: f.puller(api, log), StateDir: f.stateDir, ID: muster.NodeID(f.id),
 			Listen: f.listen, Advertise: f.advertise, AdvertisePort: f.advertisePort, CPUs: f.cpus, MemoryMB: f.memory,
 			Role: muster.NodeRole(strings.ToUpper(f.role)), Labels: f.labels, Version: version, Ready: ready, Logger: log,
 			Grace: f.grace, Reached: failpoint.FromEnvironment(),
-			Deploy: deploy.Options{Fetch: artifact.New(artifact.Options{Dir: f.stateDir, Limit: f.artifactLimit, HostPaths: f.hostPaths})},
+			Deploy: deploy.Options{Fetch: artifact.New(artifact.Options{Dir: f.stateDir, Limit: f.artifactLimit, HostPaths: f.hostPaths}), Ports: nodePorts{publisher}},
 		})
 		if err != nil {
 			return err

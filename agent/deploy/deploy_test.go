@@ -34,7 +34,7 @@ type node struct {
 // ports remembers what was published last.
 type ports struct{ sets [][]deploy.Port }
 
-func (p *ports) Publish(_ context.Context, set []deploy.Port) (map[muster.Published]error, error) {
+func (p *ports) Publish(_ context.Context, set []deploy.Port) (map[muster.ServiceID]error, error) {
 	p.sets = append(p.sets, set)
 	return nil, nil
 }

@@ -52,7 +52,7 @@ func (u *unit) expose(ctx context.Context, w wanted, started time.Time) {
 // publish has the service's port lead to it.
 func (u *unit) publish(w wanted) {
 	if p := w.service.Publish; p != nil && p.Port != 0 && w.addr != "" {
-		u.m.publisher.set(u.id, &Port{Published: *p, Addr: w.addr, To: w.service.Port})
+		u.m.publisher.set(u.id, &Port{Published: *p, Owner: u.id, Addr: w.addr, To: w.service.Port})
 	}
 }
 
@@ -111,8 +111,12 @@ func (u *unit) tellRunning(w wanted, p proc.Status) time.Duration {
 	if u.adopted && !known && c != nil && !c.checker.Ran() && time.Since(u.since) < quiet {
 		return time.Second / 4
 	}
+	reason, tried := u.m.publisher.outcome(u.id)
+	if !tried {
+		return time.Second // or when it is
+	}
 	r.Health, r.HealthReason = u.judge(c)
-	if reason := u.m.publisher.reason(u.id); reason != "" {
+	if reason != "" {
 		r.Health, r.HealthReason = muster.HealthBad, "its port is not published: "+reason
 	}
 	u.tell(w, r)

@@ -27,15 +27,16 @@ type Machine struct {
 // Port is a port of the node that leads to a service.
 type Port struct {
 	muster.Published
-	Addr string // of the machine
-	To   int    // the service's own
+	Owner muster.ServiceID
+	Addr  string // of the machine
+	To    int    // the service's own
 }
 
 // Ports publishes ports of the node.
 type Ports interface {
 	// Publish has exactly these ports lead where they say, from now on, and returns why
 	// some cannot.
-	Publish(ctx context.Context, ports []Port) (map[muster.Published]error, error)
+	Publish(ctx context.Context, ports []Port) (map[muster.ServiceID]error, error)
 }
 
 // Options are what a Manager needs. Driver has to be there; what it lacks the ability
@@ -198,6 +199,15 @@ func (m *Manager) look(ref driver.ProcessRef) {
 	u := m.units[muster.ServiceID(ref.Name)]
 	m.mu.Unlock()
 	if u != nil {
+		u.nudge()
+	}
+}
+
+// lookAtAll has every unit looked at.
+func (m *Manager) lookAtAll() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, u := range m.units {
 		u.nudge()
 	}
 }

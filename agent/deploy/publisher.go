@@ -19,6 +19,7 @@ type publisher struct {
 	mu     sync.Mutex
 	wanted map[muster.ServiceID]Port
 	failed map[muster.ServiceID]string
+	tried  map[muster.ServiceID]Port // what was published, or could not be
 }
 
 // set says which port of a service is to be published; nil: none.
@@ -32,9 +33,10 @@ func (p *publisher) set(id muster.ServiceID, port *Port) {
 	case port == nil:
 		delete(p.wanted, id)
 		delete(p.failed, id)
+		delete(p.tried, id)
 	default:
 		if p.wanted == nil {
-			p.wanted, p.failed = map[muster.ServiceID]Port{}, map[muster.ServiceID]string{}
+			p.wanted, p.failed, p.tried = map[muster.ServiceID]Port{}, map[muster.ServiceID]string{}, map[muster.ServiceID]Port{}
 		}
 		p.wanted[id] = *port
 	}
@@ -48,11 +50,13 @@ func (p *publisher) raise() {
 	}
 }
 
-// reason is why a service's port is not published; empty: it is, or has none.
-func (p *publisher) reason(id muster.ServiceID) string {
+// outcome is why a service's port is not published, empty: it is, or has none; tried is
+// false while that is not known yet.
+func (p *publisher) outcome(id muster.ServiceID) (reason string, tried bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.failed[id]
+	wanted, has := p.wanted[id]
+	return p.failed[id], !has || p.tried[id] == wanted
 }
 
 func (p *publisher) run(ctx context.Context) error {
@@ -80,16 +84,14 @@ func (p *publisher) run(ctx context.Context) error {
 func (p *publisher) publish(ctx context.Context) bool {
 	p.mu.Lock()
 	ports := make([]Port, 0, len(p.wanted))
-	owners := map[muster.Published]muster.ServiceID{}
-	for id, port := range p.wanted {
+	for _, port := range p.wanted {
 		ports = append(ports, port)
-		owners[port.Published] = id
 	}
 	p.mu.Unlock()
 	if p.m.o.Ports == nil && len(ports) == 0 {
 		return true
 	}
-	refused := map[muster.Published]error{}
+	refused := map[muster.ServiceID]error{}
 	var err error = muster.Errorf(muster.Invalid, "this node cannot publish ports")
 	if p.m.o.Ports != nil {
 		refused, err = p.m.o.Ports.Publish(ctx, ports)
@@ -99,21 +101,22 @@ func (p *publisher) publish(ctx context.Context) bool {
 	}
 	p.mu.Lock()
 	turned := false
-	for port, id := range owners {
-		reason := ""
+	for _, port := range ports {
+		id, reason := port.Owner, ""
 		if err != nil {
 			reason = err.Error()
-		} else if refused[port] != nil {
-			reason = refused[port].Error()
+		} else if refused[id] != nil {
+			reason = refused[id].Error()
 		}
-		turned = turned || p.failed[id] != reason
+		turned = turned || p.failed[id] != reason || p.tried[id] != port
+		p.tried[id] = port
 		if p.failed[id] = reason; reason == "" {
 			delete(p.failed, id)
 		}
 	}
 	p.mu.Unlock()
 	if turned {
-		p.m.o.Changed()
+		p.m.lookAtAll()
 	}
 	return err == nil && len(refused) == 0
 }

@@ -67,7 +67,7 @@ func (r *RegistrationSpec) Validate(prefix string) error {
 	return first(
 		CheckRegistrationName(prefix+".cluster", r.Cluster),
 		CheckRegistrationName(prefix+".protocol", r.Protocol),
-		CheckMap(prefix+".annotations", r.Annotations),
+		CheckAnnotations(prefix+".annotations", r.Annotations),
 	)
 }
 

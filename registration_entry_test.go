@@ -1,0 +1,60 @@
+package muster_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/muster-cloud/muster"
+)
+
+func TestRegistration_Validate(t *testing.T) {
+	valid := func() *muster.Registration {
+		return &muster.Registration{Cluster: "c", Protocol: "http", Service: "web", Address: "10.0.0.5"}
+	}
+	r := valid()
+	r.Address = "2001:DB8:0::5"
+	if err := r.Validate(); err != nil || r.Address != "2001:db8::5" || r.Priority != muster.DefaultPriority {
+		t.Errorf("got %v, %+v", err, r)
+	}
+	zero, many, below := 0, 65536, -time.Second
+	fraction := 1500 * time.Millisecond
+	for _, c := range []struct {
+		field string
+		spoil func(*muster.Registration)
+	}{
+		{"cluster", func(r *muster.Registration) { r.Cluster = "" }},
+		{"cluster", func(r *muster.Registration) { r.Cluster = "a.b" }},
+		{"protocol", func(r *muster.Registration) { r.Protocol = "1http" }},
+		{"service", func(r *muster.Registration) { r.Service = "web*" }},
+		{"service", func(r *muster.Registration) { r.Service = strings.Repeat("x", 64) }},
+		{"address", func(r *muster.Registration) { r.Address = "" }},
+		{"address", func(r *muster.Registration) { r.Address = "localhost" }},
+		{"address", func(r *muster.Registration) { r.Address = "010.0.0.5" }},
+		{"address", func(r *muster.Registration) { r.Address = "[::1]" }},
+		{"address", func(r *muster.Registration) { r.Address = "fe80::1%eth0" }},
+		{"address", func(r *muster.Registration) { r.Address = "10.0.0.0/8" }},
+		{"port", func(r *muster.Registration) { r.Port = &zero }},
+		{"port", func(r *muster.Registration) { r.Port = &many }},
+		{"priority", func(r *muster.Registration) { r.Priority = -1 }},
+		{"priority", func(r *muster.Registration) { r.Priority = 256 }},
+		{"ttl", func(r *muster.Registration) { r.TTL = new(time.Duration) }},
+		{"ttl", func(r *muster.Registration) { r.TTL = &below }},
+		{"ttl", func(r *muster.Registration) { r.TTL = &fraction }},
+		{"annotations", func(r *muster.Registration) { r.Annotations = muster.Map{"": "x"} }},
+		{"annotations.a", func(r *muster.Registration) { r.Annotations = muster.Map{"a": "\x00"} }},
+		{"annotations", func(r *muster.Registration) {
+			r.Annotations = muster.Map{}
+			for _, k := range strings.Split("abcdefghi", "") {
+				r.Annotations[k] = strings.Repeat("x", muster.MaxMapValueBytes)
+			}
+		}},
+	} {
+		r := valid()
+		c.spoil(r)
+		if e, ok := errors.AsType[*muster.Error](r.Validate()); !ok || e.Code != muster.Invalid || e.Field != c.field {
+			t.Errorf("%+v: got %v, want something about %s", r, e, c.field)
+		}
+	}
+}

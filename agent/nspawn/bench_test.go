@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/muster-cloud/muster/agent/driver"
 	"github.com/muster-cloud/muster/agent/image"
 	"github.com/muster-cloud/muster/agent/nspawn/cgroup"
 )
@@ -90,4 +91,38 @@ func startBare(b *testing.B, h *host, i int) time.Duration {
 		b.Error(err)
 	}
 	return took
+}
+
+// BenchmarkProcess measures how long a process takes until it runs, and a command until it has ended.
+//
+//	go test -run '^$' -bench Process -benchtime 20x ./agent/nspawn
+func BenchmarkProcess(b *testing.B) {
+	h := newHost(b)
+	d := h.open()
+	m := run(b, d, h.spec("a", "sleep 600")).Spec.Machine
+	var starts, execs []time.Duration
+	for b.Loop() {
+		spec := processSpec(m, "sleep 600")
+		begin := time.Now()
+		if _, err := d.StartProcess(b.Context(), spec); err != nil {
+			b.Fatal(err)
+		}
+		starts = append(starts, time.Since(begin))
+		if err := d.RemoveProcess(b.Context(), spec.ProcessRef); err != nil {
+			b.Fatal(err)
+		}
+		begin = time.Now()
+		if _, err := d.Exec(b.Context(), shell(m, "true"), driver.Streams{}); err != nil {
+			b.Fatal(err)
+		}
+		execs = append(execs, time.Since(begin))
+	}
+	remove(b, d)
+	median := func(all []time.Duration) float64 {
+		slices.Sort(all)
+		return float64(all[len(all)/2].Microseconds()) / 1000
+	}
+	b.ReportMetric(median(starts), "ms/start")
+	b.ReportMetric(median(execs), "ms/exec")
+	b.ReportMetric(0, "ns/op")
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/muster-cloud/muster/agent/driver"
 	"github.com/muster-cloud/muster/agent/image"
 )
 
@@ -154,4 +155,43 @@ func TestDriver_Images(t *testing.T) {
 	if err != nil || !slices.Equal(got, []string{"a-copy", image.Minimal}) {
 		t.Errorf("images %v, %v", got, err)
 	}
+}
+
+// TestLeak_ProcessesLeaveNothing starts, stops and removes processes, and runs commands.
+func TestLeak_ProcessesLeaveNothing(t *testing.T) {
+	h := newHost(t)
+	d := h.open()
+	m := run(t, d, h.spec("a", "sleep 600")).Spec.Machine
+	before := totals(t)
+	var group sync.WaitGroup
+	for worker := range 2 {
+		group.Go(func() {
+			spec := processSpec(m, "sleep 600 & sleep 600")
+			spec.Name = fmt.Sprintf("svc-%d", worker)
+			for range launches / 2 {
+				if _, err := d.StartProcess(t.Context(), spec); err != nil {
+					t.Error(err)
+				}
+				if _, err := d.StopProcess(t.Context(), spec.ProcessRef, driver.Stop{Grace: grace}); err != nil {
+					t.Error(err)
+				}
+				if exit, err := d.Exec(t.Context(), shell(m, "sleep 600 & exit 3"), driver.Streams{}); err != nil || exit.Code != 3 {
+					t.Errorf("%+v, %v", exit, err)
+				}
+			}
+			if err := d.RemoveProcess(t.Context(), spec.ProcessRef); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	group.Wait()
+	for what, n := range totals(t) {
+		if n >= before[what]+launches/2 {
+			t.Errorf("%d %s, %d before", n, what, before[what])
+		}
+	}
+	if left, _ := filepath.Glob(filepath.Join(h.state, "processes", "*", "*")); len(left) != 0 {
+		t.Errorf("left: %v", left)
+	}
+	remove(t, d)
 }

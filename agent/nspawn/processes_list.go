@@ -159,7 +159,7 @@ func (d *Driver) removeService(ctx context.Context, at machine, lock *os.File) e
 	}
 	status, err := d.observedService(ctx, at)
 	if err == nil && status.State != driver.Exited {
-		err = d.killService(ctx, at)
+		err = errors.Join(at.setStopping(), d.killService(ctx, at))
 	}
 	if err != nil && !errors.Is(err, driver.ErrNotFound) {
 		return err

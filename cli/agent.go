@@ -53,12 +53,16 @@ func (a *app) agentCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "agent", Short: "Run the agent of this machine", Long: agentLong, Args: exactly(0, "no arguments"),
 		RunE: func(c *cobra.Command, _ []string) error {
+			flags.hideToken()
 			log, err := logs.open(a.std.Err)
 			if err != nil {
 				return err
 			}
 			if flags.stateDir, err = filepath.Abs(flags.stateDir); err != nil {
 				return usageError("--state-dir cannot be found: %w", err)
+			}
+			if err := flags.examine(c.Context(), log); err != nil {
+				return err
 			}
 			api, err := a.agentClient(c, &flags, log)
 			if err != nil {
@@ -112,19 +116,20 @@ func portInUse(err error, address, flag string) error {
 	return err
 }
 
-// run is an agent at work until ctx ends.
-func (f *agentFlags) run(ctx context.Context, api *client.Client, log *slog.Logger) error {
+// examine refuses what no agent could work with, before any server hears of it.
+func (f *agentFlags) examine(ctx context.Context, log *slog.Logger) (err error) {
 	if f.cpus < 0 || f.memory < 0 {
 		return usageError("--cpus and --memory cannot be negative; leave them out for what this machine has")
 	}
-	var err error
 	if f.hostPaths, err = cleanHostPaths(f.hostPaths); err != nil {
 		return err
 	}
+	return f.machines(log).Check(ctx)
+}
+
+// run is an agent at work until ctx ends. It was examined.
+func (f *agentFlags) run(ctx context.Context, api *client.Client, log *slog.Logger) error {
 	machines := f.machines(log)
-	if err := machines.Check(ctx); err != nil {
-		return err
-	}
 	publisher := network.NewPublisher(machines.Network(), network.PublisherOptions{Logger: log})
 	defer func() { _ = publisher.Close() }()
 	return asUnit(ctx, log, func(ctx context.Context, ready func(net.Addr)) error {

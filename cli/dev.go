@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -19,6 +21,7 @@ import (
 	"github.com/muster-cloud/muster/agent"
 	"github.com/muster-cloud/muster/agent/image"
 	"github.com/muster-cloud/muster/client"
+	"github.com/muster-cloud/muster/local"
 	"github.com/muster-cloud/muster/server"
 )
 
@@ -62,6 +65,7 @@ func (a *app) devCommand() *cobra.Command {
 		nodeFlags(f, &d.agent)
 		logs.declare(f, slog.LevelWarn)
 	})
+	newAdminKeyFlag(c.Flags(), &d.server)
 	alias(c.Flags().Lookup("ephemeral"), "EPHEMERAL")
 	return c
 }
@@ -80,13 +84,7 @@ func (a *app) dev(ctx context.Context, d devFlags, log *slog.Logger) (err error)
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
 	defer a.announce(s, d.server, log)()
-	url := "http://" + reachable(s.Addr())
-	api, err := client.New(client.Options{URL: url, UserAgent: "muster-dev/" + version})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, api.Close()) }()
-	t := &tour{app: a, flags: d, api: api, url: url, before: make(chan string, 1)}
+	t := &tour{app: a, flags: d, url: s.URL(), before: make(chan string, 1)}
 	t.prepare(ctx)
 	return t.run(ctx, s, log)
 }
@@ -104,7 +102,8 @@ func reachable(addr net.Addr) string {
 type tour struct {
 	*app
 	flags   devFlags
-	api     *client.Client
+	api     *client.Client // with the key of the first start, once the server serves
+	to      *target
 	url     string
 	missing error       // why there is no agent; nil: there is one
 	image   string      // what became of the image minimal
@@ -122,6 +121,11 @@ func (t *tour) run(ctx context.Context, s *server.Server, log *slog.Logger) erro
 	agentDone := make(chan struct{})
 	end := "it failed"
 	group.Go(func() error { return s.Run(serving) })
+	if err := t.comeIn(failed, s); err != nil {
+		stopServer()
+		return cmp.Or(group.Wait(), err)
+	}
+	defer func() { _ = t.api.Close() }()
 	group.Go(func() error {
 		defer close(agentDone)
 		return t.work(working, log)
@@ -152,7 +156,62 @@ func (t *tour) work(ctx context.Context, log *slog.Logger) error {
 		return err
 	}
 	t.before <- info.Cursor
-	return portInUse(t.flags.agent.run(ctx, t.api, log), t.flags.agent.listen, "--agent-listen")
+	if err := t.flags.agent.examine(ctx, log); err != nil {
+		return err
+	}
+	api, err := t.enrol(ctx, log)
+	if err != nil {
+		return err
+	}
+	return portInUse(t.flags.agent.run(ctx, api, log), t.flags.agent.listen, "--agent-listen")
+}
+
+// comeIn waits until the server serves, and makes a client with the key of its first
+// start, if it asks for one.
+func (t *tour) comeIn(ctx context.Context, s *server.Server) error {
+	select {
+	case <-s.Serving():
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	at, err := netip.ParseAddrPort(strings.TrimPrefix(strings.TrimPrefix(t.url, "https://"), "http://"))
+	if err != nil {
+		return err
+	}
+	t.to = &target{url: t.url, here: &here{Server: local.Server{CAFile: s.CAFile()}, at: at}}
+	if !t.flags.server.Keyless {
+		path := server.AdminKeyFile(t.flags.server.DataDir)
+		if err := t.to.takeFirst(path); err != nil {
+			return err
+		}
+		if t.to.key == "" {
+			return usageError("%s has no key: put an ADMIN key into it, or start once with --new-admin-key to have another one made", path)
+		}
+	}
+	if err := t.findTrust(t.to, nil); err != nil {
+		return err
+	}
+	o := t.to.options(0)
+	o.UserAgent = "muster-dev/" + version
+	t.api, err = client.New(o)
+	return err
+}
+
+// enrol returns the agent's client: with its own credentials, once it has joined.
+func (t *tour) enrol(ctx context.Context, log *slog.Logger) (*client.Client, error) {
+	f := &t.flags.agent
+	if t.flags.server.Keyless {
+		return t.api, nil
+	}
+	if err := f.enrol(ctx, log); err != nil {
+		return nil, err
+	}
+	if f.credentials == nil {
+		if err := f.joinHere(ctx, t.to, log); err != nil {
+			return nil, err
+		}
+	}
+	return f.clientOf(t.url)
 }
 
 // prepare makes sure that an agent can work here, or notes why not.

@@ -20,20 +20,21 @@ import (
 )
 
 // agentClient returns the client of an agent: with the credentials of a node that joined,
-// or joins now, else with what every command has.
+// or joins now, else with a key that was given.
 func (a *app) agentClient(c *cobra.Command, flags *agentFlags, log *slog.Logger) (*client.Client, error) {
 	if err := flags.enrol(c.Context(), log); err != nil {
 		return nil, err
 	}
-	agentName := "muster-agent/" + version
 	if flags.credentials == nil {
-		t, err := a.aim()
+		t, err := a.enrolHere(c.Context(), flags, log)
 		if err != nil {
 			return nil, err
 		}
-		o := t.options(0)
-		o.UserAgent = agentName
-		return client.New(o)
+		if flags.credentials == nil {
+			o := t.options(0)
+			o.UserAgent = agentName()
+			return client.New(o)
+		}
 	}
 	server := flags.credentials.Server()
 	if c.Flags().Changed("server") {
@@ -42,9 +43,16 @@ func (a *app) agentClient(c *cobra.Command, flags *agentFlags, log *slog.Logger)
 	if !c.Flags().Changed("listen") {
 		flags.listen = flags.own(c.Context(), server)
 	}
-	o := client.Options{URL: server, Key: flags.credentials.Key(), UserAgent: agentName}
-	if flags.credentials.Secure() {
-		o.Trust = flags.credentials.Trust
+	return flags.clientOf(server)
+}
+
+func agentName() string { return "muster-agent/" + version }
+
+// clientOf returns a client of a server that presents the node's own credentials.
+func (f *agentFlags) clientOf(server string) (*client.Client, error) {
+	o := client.Options{URL: server, Key: f.credentials.Key(), UserAgent: agentName()}
+	if f.credentials.Secure() {
+		o.Trust = f.credentials.Trust
 	}
 	return client.New(o)
 }
@@ -58,19 +66,22 @@ func (f *agentFlags) enrol(ctx context.Context, log *slog.Logger) (err error) {
 		}
 		return err
 	}
-	text := strings.Clone(f.join)
-	hideArgument(text)
-	join, err := auth.ParseJoin(text)
+	join, err := auth.ParseJoin(f.join)
 	if err != nil {
 		return err
 	}
-	if err := f.check(ctx); err != nil { // before the token is used up
-		return err
-	}
 	f.credentials, err = agent.Join(ctx, agent.JoinOptions{
-		StateDir: f.stateDir, Join: join, ID: muster.NodeID(f.id), UserAgent: "muster-agent/" + version, Logger: log,
+		StateDir: f.stateDir, Join: join, ID: muster.NodeID(f.id), UserAgent: agentName(), Logger: log,
 	})
 	return err
+}
+
+// hideToken forgets the token of the command line, and keeps it to itself.
+func (f *agentFlags) hideToken() {
+	if f.join != "" {
+		f.join = strings.Clone(f.join)
+		hideArgument(f.join)
+	}
 }
 
 // hideArgument overwrites a text in the memory that this process's arguments are in:

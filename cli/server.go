@@ -44,13 +44,18 @@ func (a *app) serverCommand() *cobra.Command {
 		limitFlags(f, &o)
 		logs.declare(f, slog.LevelInfo)
 	})
-	c.Flags().BoolVar(&o.NewAdminKey, "new-admin-key", false, "make another ADMIN key, in admin.key in the data directory: for who has none any more")
+	newAdminKeyFlag(c.Flags(), &o)
 	return c
+}
+
+// newAdminKeyFlag is for one start, and so no setting.
+func newAdminKeyFlag(f *pflag.FlagSet, o *server.Options) {
+	f.BoolVar(&o.NewAdminKey, "new-admin-key", false, "make another ADMIN key, in admin.key in the data directory: for who has none any more")
 }
 
 // serverFlags declares the settings of a server that `dev` has too.
 func serverFlags(f *pflag.FlagSet, o *server.Options) {
-	f.BoolVar(&o.Keyless, "keyless", true, "ask nobody for a key: every program on this machine can do everything; only on loopback")
+	f.BoolVar(&o.Keyless, "keyless", false, "ask nobody for a key: every program on this machine can do everything; only on loopback")
 	f.BoolVar(&o.Insecure, "insecure", false, "serve off loopback without TLS: who is on the way can read keys, and change what is said")
 	f.BoolVar(&o.TLS, "tls", false, "serve by TLS on loopback too; off loopback it is always so")
 	f.StringSliceVar(&o.TLSNames, "tls-name", nil, "further `NAMES` and IP addresses that this server is reached at, for its certificate, separated by commas")

@@ -30,6 +30,8 @@ const keyVariable = "MUSTER_KEY"
 // target is the server that a command is for, and what is presented to it.
 type target struct {
 	url   string
+	here  *here                   // nil: it is none of this machine that announced itself
+	first bool                    // the key is that of its first start
 	named bool                    // somebody said which server
 	key   string                  // empty: none was found
 	from  string                  // where the key is from, for people
@@ -64,18 +66,23 @@ func (a *app) findTarget() (*target, error) {
 	if err != nil {
 		return nil, err
 	}
-	here, err := a.findHere(t)
-	if err != nil {
-		return nil, err
+	return t, a.fill(t, context)
+}
+
+// fill finds what is presented to a server, and what that is verified by. A nil context:
+// none is for it.
+func (a *app) fill(t *target, context *savedContext) (err error) {
+	if t.here, err = a.findHere(t); err != nil {
+		return err
 	}
-	if err := a.findKey(t, context, here); err != nil {
-		return nil, err
+	if err := a.findKey(t, context); err != nil {
+		return err
 	}
-	if err := a.findTrust(t, context, here); err != nil {
-		return nil, err
+	if err := a.findTrust(t, context); err != nil {
+		return err
 	}
 	a.warnOfPlainText(t)
-	return t, nil
+	return nil
 }
 
 // chooseServer returns the server that is meant, and the context that is for it, if any.
@@ -123,12 +130,9 @@ type here struct {
 // findHere finds the server on this machine that a target is, or nil. Where no server was
 // named, a single one that is not at the usual address is meant as well.
 func (a *app) findHere(t *target) (*here, error) {
-	if _, err := origin(t.url); err != nil {
-		return nil, err
-	}
 	u, err := url.Parse(t.url)
-	if err != nil {
-		return nil, err
+	if _, invalid := origin(t.url); err != nil || invalid != nil {
+		return nil, nil // the client says so
 	}
 	port, _ := strconv.ParseUint(cmp.Or(u.Port(), map[string]string{"http": "80", "https": "443"}[u.Scheme]), 10, 16) // origin has read it
 	servers := local.Servers(local.Lookup(a.std.LookupEnv))
@@ -158,7 +162,7 @@ func (t *target) be(s local.Server) *here {
 	return &here{s, s.Addr}
 }
 
-func (a *app) findKey(t *target, context *savedContext, here *here) (err error) {
+func (a *app) findKey(t *target, context *savedContext) error {
 	if text, _ := a.std.LookupEnv(keyVariable); text != "" {
 		return t.take(text, keyVariable)
 	}
@@ -178,22 +182,27 @@ func (a *app) findKey(t *target, context *savedContext, here *here) (err error) 
 		}
 		return t.take(context.Key, "context "+context.Name)
 	}
-	if here == nil {
+	if t.here == nil {
 		return nil
 	}
-	t.keep = func(text string) error { return keepInFile(here.KeyFile, text) }
-	text, err := keyfile.Read(here.KeyFile)
+	return t.takeFirst(t.here.KeyFile)
+}
+
+// takeFirst has the key of the first start of a server of this machine presented.
+func (t *target) takeFirst(path string) error {
+	text, err := keyfile.Read(path)
 	switch {
 	case errors.Is(err, fs.ErrPermission):
-		t.note = fmt.Sprintf("the server runs here as another user, who alone can read %s", here.KeyFile)
+		t.note = fmt.Sprintf("the server runs here as another user, who alone can read %s", path)
 		return nil
 	case errors.Is(err, fs.ErrNotExist):
-		t.note = fmt.Sprintf("the server of this machine has no %s any more", here.KeyFile)
+		t.note = fmt.Sprintf("the server of this machine has no %s any more", path)
 		return nil
 	case err != nil:
 		return err
 	}
-	return t.take(string(text), here.KeyFile)
+	t.first, t.keep = true, func(text string) error { return keepInFile(path, text) }
+	return t.take(string(text), path)
 }
 
 // take has a key presented; what is none is refused before anybody sees it.
@@ -208,7 +217,7 @@ func (t *target) take(text, from string) error {
 
 // findTrust finds what the server is verified by: --ca, the context, or what the server
 // of this machine announced; else this machine's authorities.
-func (a *app) findTrust(t *target, context *savedContext, here *here) (err error) {
+func (a *app) findTrust(t *target, context *savedContext) (err error) {
 	var text []byte
 	switch {
 	case a.caFile != "":
@@ -217,8 +226,8 @@ func (a *app) findTrust(t *target, context *savedContext, here *here) (err error
 		}
 	case context != nil && context.CA != "":
 		text = []byte(context.CA)
-	case here != nil && here.CAFile != "":
-		if text, err = os.ReadFile(here.CAFile); err != nil {
+	case t.here != nil && t.here.CAFile != "":
+		if text, err = os.ReadFile(t.here.CAFile); err != nil {
 			return nil // it is for loopback, or the handshake fails
 		}
 	default:
@@ -271,7 +280,10 @@ func (a *app) explain(err error) error {
 	if a.aimed == nil || muster.CodeOf(err) != muster.Unauthenticated {
 		return err
 	}
-	t := a.aimed
+	return a.aimed.explain(err)
+}
+
+func (t *target) explain(err error) error {
 	if t.key != "" {
 		return muster.Errorf(muster.Unauthenticated, "%w (the key is from %s)", err, t.from)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"time"
 
@@ -18,6 +19,8 @@ const (
 	tourPatience = 60 * time.Second
 	// farewellPatience is how long the instances have to end.
 	farewellPatience = 60 * time.Second
+	// linkTTL is how long the link is good that signs a browser in.
+	linkTTL = time.Hour
 )
 
 // errSeen ends a watch that has seen what it was made for.
@@ -37,13 +40,34 @@ func (t *tour) tell(ctx context.Context) {
 		return
 	}
 	t.print("")
-	t.line("look", "%s/playground/", t.url)
+	t.line("look", "%s", t.link(ctx))
 	title := "try"
 	for _, command := range t.commands() {
-		t.line(title, "%s %s%s", t.std.Program, command, t.serverFlag())
+		t.line(title, "%s%s %s%s", t.sudo(), t.std.Program, command, t.serverFlag())
 		title = ""
 	}
 	t.print("\nCtrl-C stops it. %s\n", t.fate())
+}
+
+// link signs a browser in, once.
+func (t *tour) link(ctx context.Context) string {
+	plain := t.url + "/playground/"
+	if t.to.key == "" {
+		return plain
+	}
+	signIn, err := t.api.CreateSignIn(ctx, linkTTL)
+	if err != nil {
+		return plain
+	}
+	return fmt.Sprintf("%s%s  (good once, for %s)", t.url, signIn.Path, shortDuration(linkTTL.String()))
+}
+
+// sudo is what a command needs that is run by who ran this one: the key is root's.
+func (t *tour) sudo() string {
+	if user, _ := t.std.LookupEnv("SUDO_USER"); user != "" && os.Geteuid() == 0 {
+		return "sudo "
+	}
+	return ""
 }
 
 // commands are what is worth trying here.

@@ -32,7 +32,7 @@ func listen(address string) (*net.TCPListener, error) {
 // checkKeyless refuses a server off loopback that asks nobody for a key.
 func checkKeyless(o Options) error {
 	host, _, err := net.SplitHostPort(o.Listen) // listen refuses what cannot be read
-	if err == nil && o.Keyless && !o.Insecure && !loopback(host) {
+	if err == nil && o.Keyless && !loopback(host) {
 		return muster.InvalidField("keyless", "%s is not on loopback, and without keys everybody who reaches it could do everything: leave --keyless out, or listen on %s", o.Listen, DefaultListen)
 	}
 	return nil

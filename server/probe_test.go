@@ -6,7 +6,9 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -18,8 +20,7 @@ import (
 // quick are thresholds that a test can wait for.
 func quick(listen string) server.Options {
 	return server.Options{
-		Keyless: true,
-		Listen:  listen, Insecure: true, MaxConnections: 3,
+		Listen: listen, Insecure: true, MaxConnections: 3,
 		HeartbeatInterval: 200 * time.Millisecond, UnhealthyAfter: 400 * time.Millisecond,
 		PruneAfter: time.Hour, SweepInterval: 20 * time.Millisecond,
 	}
@@ -30,13 +31,15 @@ func TestServer_AsksItsOwnPort(t *testing.T) {
 		"127.0.0.1:0": "127.0.0.1", "[::1]:0": "::1", "0.0.0.0:0": "127.0.0.1", ":0": "127.0.0.1", "[::]:0": "::1", "localhost:0": "localhost",
 	} {
 		t.Run(listen, func(t *testing.T) {
-			s := open(t, quick(listen))
+			o := quick(listen)
+			o.DataDir = t.TempDir()
+			s := open(t, o)
 			defer run(t, s)()
 			_, port, err := net.SplitHostPort(s.Addr().String())
 			if err != nil {
 				t.Fatal(err)
 			}
-			c := clientAt(t, net.JoinHostPort(host, port))
+			c := clientAt(t, net.JoinHostPort(host, port), firstKey(t, o.DataDir))
 			register(t, c, "127.0.0.1", 1)
 			// Silence is believed only where the port answers.
 			eventually(t, "the silent node is UNHEALTHY", func() bool {
@@ -47,10 +50,21 @@ func TestServer_AsksItsOwnPort(t *testing.T) {
 	}
 }
 
-// clientAt returns a client whose connections end with each call.
-func clientAt(t *testing.T, addr string) *client.Client {
+// firstKey is the key that a server made at its first start; empty where it asks for none.
+func firstKey(t *testing.T, dir string) (key string) {
 	t.Helper()
-	c, err := client.New(client.Options{URL: "http://" + addr, Transport: &http.Transport{DisableKeepAlives: true}})
+	eventually(t, "the server is ready", func() bool {
+		text, err := os.ReadFile(server.AdminKeyFile(dir))
+		key = strings.TrimSpace(string(text))
+		return err == nil
+	})
+	return key
+}
+
+// clientAt returns a client whose connections end with each call.
+func clientAt(t *testing.T, addr, key string) *client.Client {
+	t.Helper()
+	c, err := client.New(client.Options{URL: "http://" + addr, Key: key, Transport: &http.Transport{DisableKeepAlives: true}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +74,7 @@ func clientAt(t *testing.T, addr string) *client.Client {
 func TestServer_PostponesExpiryWhileItsPortDoesNotAnswer(t *testing.T) {
 	s := open(t, quick(""))
 	defer run(t, s)()
-	c := clientAt(t, s.Addr().String())
+	c := clientAt(t, s.Addr().String(), "")
 	register(t, c, "127.0.0.1", 1)
 	// Every connection that there is room for is taken, and one stays to ask on.
 	asking, err := client.New(client.Options{URL: "http://" + s.Addr().String(), Transport: &http.Transport{MaxConnsPerHost: 1}})
@@ -106,10 +120,10 @@ func TestServer_DoesNotPostponeExpiryWhileItStops(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	o.Listen = before
+	o.Listen, o.Keyless = before, true
 	again := open(t, o)
 	defer run(t, again)()
-	c := clientAt(t, before)
+	c := clientAt(t, before, "")
 	changes, err := c.Changes(context.Background(), client.ChangesInput{})
 	if err != nil {
 		t.Fatal(err)

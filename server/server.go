@@ -53,6 +53,7 @@ type Server struct {
 	stopping atomic.Bool
 	closing  func() error
 	quit     chan struct{} // closed by Close
+	serving  chan struct{} // closed once it serves, its first key made
 
 	mu      sync.Mutex
 	closed  bool
@@ -75,7 +76,7 @@ func Open(ctx context.Context, o Options) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{
-		options: o, log: o.Logger, quit: make(chan struct{}),
+		options: o, log: o.Logger, quit: make(chan struct{}), serving: make(chan struct{}),
 		listener: newCappedListener(listener, o.MaxConnections),
 	}
 	if o.servesTLS() {
@@ -139,6 +140,9 @@ func (s *Server) URL() string {
 	return scheme + "://" + waysTo(s.Addr())[0]
 }
 
+// Serving is closed once Run serves, and the key of the first start is in its file.
+func (s *Server) Serving() <-chan struct{} { return s.serving }
+
 // Run serves until ctx ends, Close is called or something fails, and then stops
 // in the order that the package's documentation gives. It can run once.
 func (s *Server) Run(ctx context.Context) error {
@@ -153,6 +157,9 @@ func (s *Server) Run(ctx context.Context) error {
 	defer stopRegistry()
 	group.Go(func() error { return s.registry.Run(background) })
 	if err := s.welcome(ctx); err != nil {
+		if ctx.Err() != nil { // it was stopped before it began
+			err = nil
+		}
 		stopRegistry()
 		return errors.Join(err, group.Wait())
 	}
@@ -167,6 +174,7 @@ func (s *Server) Run(ctx context.Context) error {
 		}
 		return s.drain(context.WithoutCancel(ctx))
 	})
+	close(s.serving)
 	s.log.Info("serving", "url", s.URL(), "addr", s.Addr().String(), "data_dir", s.options.DataDir)
 	defer s.log.Info("stopped")
 	return group.Wait()

@@ -31,9 +31,8 @@ func open(t *testing.T, o server.Options) *server.Server {
 	if o.DataDir == "" {
 		o.DataDir = t.TempDir()
 	}
-	o.Keyless = true
 	if o.Listen == "" {
-		o.Listen = "127.0.0.1:0"
+		o.Listen, o.Keyless = "127.0.0.1:0", true
 	}
 	o.Logger = slog.New(slog.DiscardHandler)
 	s, err := server.Open(t.Context(), o)

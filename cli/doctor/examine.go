@@ -225,6 +225,8 @@ func (f Facts) server(version string) Finding {
 	switch {
 	case s.Err != nil:
 		return told("server", Fail, s.Err)
+	case s.Refused:
+		return Finding{"server", OK, s.URL + " answers; its version is for who has a key"}
 	case s.Version != version:
 		return Finding{"server", Warn, fmt.Sprintf("%s has version %s, this is %s; install the same version on both", s.URL, s.Version, version)}
 	}

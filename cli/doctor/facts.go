@@ -68,6 +68,7 @@ type Server struct {
 	URL     string
 	Local   bool // on this machine, by its address
 	Err     error
+	Refused bool // it answers, and not to who has no key
 	Version string
 	Clock   *time.Duration // how far this machine's clock is ahead of the server's; nil: not known
 }

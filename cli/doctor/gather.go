@@ -19,6 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/muster-cloud/muster"
 	"github.com/muster-cloud/muster/agent/image"
 	"github.com/muster-cloud/muster/agent/nspawn"
 	"github.com/muster-cloud/muster/agent/nspawn/cgroup"
@@ -173,10 +174,15 @@ func lookAtServer(ctx context.Context, o Options) Server {
 	ctx, cancel := context.WithTimeout(ctx, o.Patience)
 	defer cancel()
 	info, err := o.Client.ServerInfo(ctx)
-	if s.Err = err; err != nil {
+	switch {
+	case err == nil:
+		s.Version = info.Version
+	case muster.CodeOf(err) == muster.Unauthenticated: // it answers: an agent has a key of its own
+		s.Refused = true
+	default:
+		s.Err = err
 		return s
 	}
-	s.Version = info.Version
 	asked := time.Now()
 	header, _, err := get(ctx, s.URL+"/healthz", o.Patience)
 	now := time.Now()

@@ -260,7 +260,7 @@ func newServer(t *testing.T, args ...string) *server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &server{t: t, dir: dir, url: "http://" + addr, log: log, args: append([]string{"server", "--data-dir", dir, "--listen", addr}, args...)}
+	s := &server{t: t, dir: dir, url: "http://" + addr, log: log, args: append([]string{"server", "--keyless", "--data-dir", dir, "--listen", addr}, args...)}
 	t.Cleanup(func() {
 		if s.process != nil {
 			s.kill()

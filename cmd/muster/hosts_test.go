@@ -29,6 +29,7 @@ type hosts struct {
 	light []*lightNode
 	heavy *heavyNode
 	names []string // of the machines that have run
+	join  string   // what they join by
 }
 
 // heavyHost is the number of the host that systemd runs.
@@ -49,9 +50,10 @@ func newHosts(t *testing.T) *hosts {
 	t.Helper()
 	h := &hosts{t: t, net: newNetwork(t, heavyHost-1), dir: t.TempDir(), log: newLogs(t)}
 	sweepInstances()
-	h.net.start(hostServer, h.log, "server", "--data-dir", filepath.Join(h.dir, "server"), "--listen", "0.0.0.0:9000", "--insecure",
+	h.net.start(hostServer, h.log, "server", "--data-dir", filepath.Join(h.dir, "server"), "--listen", "0.0.0.0:9000",
 		"--allowed-hosts", addressOf(hostServer), "--heartbeat-interval", "1s")
-	api, err := client.New(client.Options{URL: "http://127.0.0.1:9000", Transport: h.net.transport(hostServer)})
+	key := firstKey(t, filepath.Join(h.dir, "server"))
+	api, err := client.New(client.Options{URL: "http://127.0.0.1:9000", Key: key, Transport: h.net.transport(hostServer)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,13 +63,19 @@ func newHosts(t *testing.T) *hosts {
 	h.heavy = &heavyNode{node: newNode(t)}
 	t.Cleanup(h.close)
 	until(t, "the server answers", func() bool { _, err := api.ServerInfo(t.Context()); return err == nil })
+	uses := heavyHost
+	token, err := api.CreateJoinToken(t.Context(), muster.CreateJoinTokenInput{Uses: &uses})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.join = token.Text + "@" + addressOf(hostServer)
 	for k := 1; k < heavyHost; k++ {
 		l := &lightNode{hosts: h, k: k, state: filepath.Join(h.dir, fmt.Sprint("light", k))}
 		command(t, "muster", "image", "build-minimal", "--state-dir", l.state)
 		h.light = append(h.light, l)
 		l.start(t, "muster")
 	}
-	h.heavy.start(t, h.net)
+	h.heavy.start(t, h)
 	for _, n := range h.nodes() {
 		h.await(n, 1)
 	}
@@ -204,7 +212,7 @@ func (l *lightNode) start(t *testing.T, program string) {
 	if err := os.WriteFile(conf, []byte("nameserver "+addressOf(hostServer)+"\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	l.agent = l.on(program, "agent", "--id", l.id(), "--server", "http://"+addressOf(hostServer)+":9000", "--listen", addressOf(l.k)+":8080",
+	l.agent = l.on(program, "agent", "--id", l.id(), "--join", l.join, "--listen", addressOf(l.k)+":8080",
 		"--state-dir", l.state, "--launcher", "direct", "--cgroup-prefix", l.net.id, "--cpus", "4", "--memory", "2048", "--resolv-conf", conf)
 	l.agent.Stdout, l.agent.Stderr = l.log, l.log
 	if err := l.agent.Start(); err != nil {
@@ -270,8 +278,9 @@ func (y *heavyNode) within(pid int, script string) *exec.Cmd {
 }
 
 // start connects the host with the switch and starts its agent, with the unit that is in examples.
-func (y *heavyNode) start(t *testing.T, n *network) {
+func (y *heavyNode) start(t *testing.T, h *hosts) {
 	t.Helper()
+	n := h.net
 	command(t, "ip", "-n", n.id, "link", "add", port(heavyHost), "type", "veth", "peer", "name", "eth0", "netns", strconv.Itoa(y.PID()))
 	command(t, "ip", "-n", n.id, "link", "set", port(heavyHost), "master", "switch", "up")
 	y.Run(t, "sh", "-ec", `ip link set eth0 up
@@ -280,7 +289,7 @@ echo nameserver 127.0.0.53 >/etc/resolv.conf # as systemd-resolved has it
 mkdir -p /run/systemd/resolve
 echo nameserver `+addressOf(hostServer)+` >/run/systemd/resolve/resolv.conf
 cat >/etc/default/muster-agent <<END
-MUSTER_SERVER=http://`+addressOf(hostServer)+`:9000
+MUSTER_JOIN=`+h.join+`
 MUSTER_ID=heavy
 MUSTER_LISTEN=`+addressOf(heavyHost)+`:8080
 MUSTER_STATE_DIR=/var/tmp/agent

@@ -73,12 +73,26 @@ func (c *cloud) mounts() int {
 }
 
 // client returns one that connects from inside the cloud's network.
-func (c *cloud) client() *client.Client { return clientIn(c.t, "/run/netns/"+c.netns) }
+func (c *cloud) client() *client.Client {
+	return clientIn(c.t, "/run/netns/"+c.netns, firstKey(c.t, filepath.Join(c.dir, "server")))
+}
+
+// firstKey is the access key of a server's first start.
+func firstKey(t *testing.T, dataDir string) string {
+	t.Helper()
+	var text []byte
+	until(t, "the server has made its first key", func() (ok bool) {
+		var err error
+		text, err = os.ReadFile(filepath.Join(dataDir, "admin.key"))
+		return err == nil
+	})
+	return strings.TrimSpace(string(text))
+}
 
 // clientIn returns one that connects from inside a network namespace to the usual port there.
-func clientIn(t *testing.T, namespace string) *client.Client {
+func clientIn(t *testing.T, namespace, key string) *client.Client {
 	t.Helper()
-	api, err := client.New(client.Options{Transport: transportIn(namespace)})
+	api, err := client.New(client.Options{Key: key, Transport: transportIn(namespace)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +151,8 @@ func newUnitKiller(t *testing.T) *killer {
 	n.Run(t, "systemd-run", "--quiet", "--unit=server", "--service-type=notify", "/usr/local/bin/muster", "server", "--data-dir", "/var/tmp/server")
 	s := &unitSite{node: n, t: t, gate: newGate(t, filepath.Join(n.Dir, "var-tmp"))}
 	s.startAgent()
-	return &killer{site: s, t: t, gate: s.gate, api: clientIn(t, fmt.Sprintf("/proc/%d/ns/net", n.PID())), marker: fmt.Sprint("muster-kill-unit-", os.Getpid())}
+	key := strings.TrimSpace(n.Run(t, "cat", "/var/tmp/server/admin.key"))
+	return &killer{site: s, t: t, gate: s.gate, api: clientIn(t, fmt.Sprintf("/proc/%d/ns/net", n.PID()), key), marker: fmt.Sprint("muster-kill-unit-", os.Getpid())}
 }
 
 func (s *unitSite) startAgent() {

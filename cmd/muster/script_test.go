@@ -30,13 +30,38 @@ import (
 
 // TestMain lets the scripts run this binary under the names of the programs.
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){
+	testscript.Main(inOwnHome{m}, map[string]func(){
 		"muster":  main,
 		"get":     get,
 		"graphql": postGraphQL,
 		"report":  runReport,
 		"sql":     runSQL,
 	})
+}
+
+// inOwnHome runs the tests with directories of their own for what commands keep and find
+// on a machine, so that nothing of this one is touched.
+type inOwnHome struct{ *testing.M }
+
+func (m inOwnHome) Run() int {
+	dir, err := os.MkdirTemp("", "muster-home-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	for name, value := range homeIn(dir) {
+		if err := errors.Join(os.Mkdir(value, 0o700), os.Setenv(name, value)); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+	}
+	return m.M.Run()
+}
+
+// homeIn are the variables that say where a command keeps and finds things.
+func homeIn(dir string) map[string]string {
+	return map[string]string{"XDG_RUNTIME_DIR": filepath.Join(dir, "run"), "XDG_CONFIG_HOME": filepath.Join(dir, "config")}
 }
 
 func TestScripts(t *testing.T) {
@@ -59,6 +84,12 @@ func TestScripts(t *testing.T) {
 			program, err := exec.LookPath("muster")
 			if err != nil {
 				return err
+			}
+			for name, value := range homeIn(env.WorkDir) {
+				if err := os.Mkdir(value, 0o700); err != nil {
+					return err
+				}
+				env.Setenv(name, value)
 			}
 			env.Setenv("MUSTER", program)
 			env.Setenv("PORT", port)
@@ -170,10 +201,27 @@ func exitCode(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
+// ownKey is the access key that the programs of the scripts present: that of MUSTER_KEY,
+// else that of the script's server, if it has one.
+func ownKey() string {
+	if key := os.Getenv("MUSTER_KEY"); key != "" {
+		return key
+	}
+	text, _ := os.ReadFile(filepath.Join(os.Getenv("DATA"), "admin.key"))
+	return strings.TrimSpace(string(text))
+}
+
+func present(request *http.Request) {
+	if key := ownKey(); key != "" {
+		request.Header.Set("Authorization", "Bearer "+key)
+	}
+}
+
 // get is the program get: it prints the status, the Location and the body of what
-// a path of the server answers: get [-host HOST] [-upgrade] PATH.
+// a path of the server answers: get [-host HOST] [-upgrade] [-stranger] PATH.
 func get() {
 	host := flag.String("host", "", "the Host header")
+	stranger := flag.Bool("stranger", false, "present no key")
 	upgrade := flag.Bool("upgrade", false, "ask for a WebSocket")
 	flag.Parse()
 	request, err := http.NewRequest(http.MethodGet, os.Getenv("MUSTER_SERVER")+flag.Arg(0), nil)
@@ -184,6 +232,9 @@ func get() {
 				"Connection": {"Upgrade"}, "Upgrade": {"websocket"}, "Sec-Websocket-Version": {"13"},
 				"Sec-Websocket-Key": {"dGhlIHNhbXBsZSBub25jZQ=="}, "Sec-Websocket-Protocol": {"graphql-transport-ws"},
 			}
+		}
+		if !*stranger {
+			present(request)
 		}
 		err = exchange(os.Stdout, request)
 	}
@@ -234,6 +285,7 @@ func post(out io.Writer, host, document, variables string) error {
 		return err
 	}
 	request.Host = host
+	present(request)
 	request.Header.Set("Content-Type", "application/json")
 	return exchange(out, request)
 }
@@ -261,7 +313,7 @@ func runReport() {
 }
 
 func report(ctx context.Context, args []string) error {
-	c, err := client.New(client.Options{URL: os.Getenv("MUSTER_SERVER")})
+	c, err := client.New(client.Options{URL: os.Getenv("MUSTER_SERVER"), Key: ownKey()})
 	if err != nil {
 		return err
 	}

@@ -83,10 +83,11 @@ func TestWeather(t *testing.T) {
 func newWeather(t *testing.T) *weather {
 	w := &weather{t: t, net: newNetwork(t, weatherAgents), dir: t.TempDir()}
 	logs := newLogs(t)
-	w.server = w.net.start(hostServer, logs, "server", "--data-dir", w.dir, "--listen", "0.0.0.0:9000", "--insecure", "--allowed-hosts", addressOf(hostServer),
+	w.server = w.net.start(hostServer, logs, "server", "--data-dir", w.dir, "--listen", "0.0.0.0:9000", "--allowed-hosts", addressOf(hostServer),
 		"--heartbeat-interval", weatherBeat.String(), "--unhealthy-after", weatherUnhealthy.String(), "--prune-after", weatherPrune.String(),
 		"--brake-max", weatherBrakeMax.String(), "--sweep-interval", "100ms")
-	api, err := client.New(client.Options{URL: "http://127.0.0.1:9000", Transport: w.net.transport(hostServer), Timeout: 2 * time.Second})
+	key := firstKey(t, w.dir)
+	api, err := client.New(client.Options{URL: "http://127.0.0.1:9000", Key: key, Transport: w.net.transport(hostServer), Timeout: 2 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +97,8 @@ func newWeather(t *testing.T) *weather {
 	w.watch()
 	for k := range weatherAgents {
 		w.agents = append(w.agents, w.net.start(k+1, logs, "sim", "--nodes", "1", "--instances", "0", "--ramp", "0s", "--log-level", "warn",
-			"--prefix", fmt.Sprint("a", k+1), "--listen", addressOf(k+1), "--server", "http://"+addressOf(hostServer)+":9000"))
+			"--prefix", fmt.Sprint("a", k+1), "--listen", addressOf(k+1), "--server", "https://"+addressOf(hostServer)+":9000",
+			"--ca", filepath.Join(w.dir, "ca", "ca.crt"), "--key-file", filepath.Join(w.dir, "admin.key")))
 	}
 	w.until("every node is registered", func() bool { return len(w.nodes()) == weatherAgents })
 	w.until("the start-up grace is over", func() bool {

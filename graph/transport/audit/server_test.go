@@ -46,7 +46,7 @@ func serve(t *testing.T, args ...string) *server {
 	address := freeAddress(t)
 	s := &server{
 		t: t, http: "http://" + address + "/graphql", ws: "ws://" + address + "/graphql",
-		args: append([]string{"server", "--listen", address, "--data-dir", filepath.Join(t.TempDir(), "data")}, args...),
+		args: append([]string{"server", "--keyless", "--listen", address, "--data-dir", filepath.Join(t.TempDir(), "data")}, args...),
 	}
 	var err error
 	if s.api, err = client.New(client.Options{URL: "http://" + address}); err != nil {

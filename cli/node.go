@@ -160,7 +160,9 @@ func (a *app) nodeRemoveCommand() *cobra.Command {
 
 func (a *app) nodeForgetCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "forget NODE", Short: "Let a node that was removed join again as itself", Args: exactly(1, "a node's uid, or its id"),
+		Use: "forget NODE", Short: "Clear every trace of a node that is gone", Args: exactly(1, "a node's uid, or its id"),
+		Long: `Clear every trace of a node that is gone or was removed: its keys are revoked, its
+instances are terminated, and a reinstalled machine can join by its name.`,
 		RunE: func(c *cobra.Command, args []string) error {
 			return a.withNode(c.Context(), func(ctx context.Context, api *client.Client) (*client.Node, error) {
 				return api.ForgetNode(ctx, args[0])
@@ -181,7 +183,13 @@ func (a *app) withNode(ctx context.Context, call func(context.Context, *client.C
 	if err != nil {
 		return err
 	}
-	return a.write(n, func(w io.Writer) { a.printNode(w, n) })
+	return a.write(n, func(w io.Writer) {
+		if n == nil {
+			_, _ = fmt.Fprintln(w, "there were only keys of it, which are revoked")
+			return
+		}
+		a.printNode(w, n)
+	})
 }
 
 func (a *app) printNode(w io.Writer, n *client.Node) {

@@ -139,8 +139,9 @@ func (c *Client) RemoveNode(ctx context.Context, id string) (*Node, error) {
 	})
 }
 
-// ForgetNode lets a node that was removed (uid, or its id) join again as itself
-// and returns it as it was. NOT_FOUND: none such was removed.
+// ForgetNode clears every trace of a node that is gone or was removed (uid, or its id)
+// and returns it as it was; nil when there were only keys of it. NOT_FOUND: there is
+// nothing of it; CONFLICT: it still beats.
 func (c *Client) ForgetNode(ctx context.Context, id string) (*Node, error) {
 	return once(ctx, c, func(ctx context.Context, api graphql.Client) (*Node, error) {
 		answer, err := operations.ForgetNode(ctx, api, id)

@@ -749,7 +749,7 @@ func (v *Evidence) __premarshalJSON() (*__premarshalEvidence, error) {
 //
 // The forgotten node.
 type ForgetNodeForgetNodeForgetNodePayload struct {
-	// The node as it was.
+	// The node as it was; null: there were only keys of it, of a machine that joined and is not in the registry.
 	Node *Node `json:"node"`
 }
 
@@ -758,7 +758,7 @@ func (v *ForgetNodeForgetNodeForgetNodePayload) GetNode() *Node { return v.Node 
 
 // ForgetNodeResponse is returned by ForgetNode on success.
 type ForgetNodeResponse struct {
-	// Lets a node that was removed join again as itself.
+	// Clears every trace of a node that is gone or was removed: its name is free, its keys are revoked, its instances are terminated.
 	ForgetNode *ForgetNodeForgetNodeForgetNodePayload `json:"forgetNode"`
 }
 

@@ -5348,7 +5348,7 @@ type Mutation {
     "Which node."
     input: RemoveNodeInput!
   ): RemoveNodePayload @auth(requires: OPERATOR)
-  "Lets a node that was removed join again as itself."
+  "Clears every trace of a node that is gone or was removed: its name is free, its keys are revoked, its instances are terminated."
   forgetNode(
     "Which node."
     input: ForgetNodeInput!
@@ -7414,7 +7414,7 @@ type RemoveNodePayload {
   revision: Int64!
 }
 
-"Which removed node to forget."
+"Which node to forget."
 input ForgetNodeInput {
   "The node's uid, or its id."
   id: ID!
@@ -7422,7 +7422,7 @@ input ForgetNodeInput {
 
 "The forgotten node."
 type ForgetNodePayload {
-  "The node as it was."
+  "The node as it was; null: there were only keys of it, of a machine that joined and is not in the registry."
   node: Node
   "The revision of the commit."
   revision: Int64!

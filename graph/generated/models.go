@@ -94,7 +94,7 @@ type DrainNodePayload struct {
 	Revision int64 `json:"revision"`
 }
 
-// Which removed node to forget.
+// Which node to forget.
 type ForgetNodeInput struct {
 	// The node's uid, or its id.
 	ID string `json:"id"`
@@ -102,7 +102,7 @@ type ForgetNodeInput struct {
 
 // The forgotten node.
 type ForgetNodePayload struct {
-	// The node as it was.
+	// The node as it was; null: there were only keys of it, of a machine that joined and is not in the registry.
 	Node *muster.Node `json:"node,omitempty"`
 	// The revision of the commit.
 	Revision int64 `json:"revision"`

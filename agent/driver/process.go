@@ -21,7 +21,7 @@ import (
 type Processes interface {
 	// StartProcess starts a process and returns when it runs, or has ended already. One that cannot be started is Exited
 	// with the reason, and no error. A process of that name that has Exited is replaced, and its log goes on; one that runs is
-	// ErrExists. ErrNotFound: there is no such machine; CONFLICT: it does not run.
+	// ErrExists. ErrNotFound: there is no such machine; CONFLICT: it does not run. What ctx ends may run all the same.
 	StartProcess(ctx context.Context, spec ProcessSpec) (ProcessStatus, error)
 	// StopProcess sends the process and its group a signal, and after grace kills all that it has started. It returns once
 	// it has Exited. ErrNotFound: there is none of that name.

@@ -5,6 +5,7 @@ import (
 
 	"github.com/muster-cloud/muster/agent/driver"
 	"github.com/muster-cloud/muster/agent/driver/drivertest"
+	"github.com/muster-cloud/muster/agent/nspawn"
 )
 
 func TestDriver_Conforms(t *testing.T) {
@@ -22,3 +23,12 @@ func TestDriver_Conforms(t *testing.T) {
 		}
 	})
 }
+
+// What a Driver can do beside.
+var _ interface {
+	driver.Processes
+	driver.ProcessLogs
+	driver.Exec
+	driver.Artifacts
+	driver.Dialer
+} = (*nspawn.Driver)(nil)

@@ -7,6 +7,7 @@
 //
 //	machines/NAME/  machine.json (what to run), state.json (what runs), exit.json (how it ended), console.log (with
 //	                a hole where its beginning was; console.json says how far)
+//	processes/      the processes of services, in the same form: processes/machines/MACHINE.NAME
 //	locks/NAME      held by whoever works on the machine: the launching agent, then the supervisor
 //	disks/NAME/     what the machine's payloads wrote; kept between generations
 //
@@ -18,6 +19,9 @@
 // Where systemd runs the host, each machine is a transient unit with the supervisor as its main process, and systemd sets the limits.
 // Elsewhere the agent makes the cgroups, below its own. The record of a machine says which, so that either finds the other's machines.
 // A unit whose supervisor is killed is ended by systemd; a machine that was launched directly goes on and gets a new one.
+//
+// A process of a service has a supervisor too. Like the commands that are run for a caller, it is in the machine's namespaces and
+// limits, and has no privilege that the machine's process 1 lacks, as the decision record 0015 says.
 //
 // NOT guaranteed: a bound on what a payload writes to a volume, or to its disk without a limit; name servers on a host that has only ones that machines cannot reach,
 // and user namespaces: root inside is root outside, without the capabilities that systemd-nspawn drops.

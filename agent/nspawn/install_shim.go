@@ -33,6 +33,8 @@ func unpackInside() error {
 	if err := errors.Join(json.NewDecoder(given).Decode(&o), given.Close()); err != nil {
 		return err
 	}
+	// Rather this than a service, when both are too much for the instance. Raising it needs no privilege.
+	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("1000"), 0)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM) // so that nothing half done is left
 	defer stop()
 	var news installNews

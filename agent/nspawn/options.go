@@ -34,7 +34,8 @@ type Options struct {
 	Environ []string       // of the supervisors, beside PATH and LANG; default: none
 }
 
-// Driver runs machines with systemd-nspawn. It implements driver.Driver, driver.Images, driver.Logs, driver.Stats, driver.Volumes and driver.Disks.
+// Driver runs machines with systemd-nspawn. It implements driver.Driver, driver.Images, driver.Logs, driver.Stats, driver.Volumes, driver.Disks,
+// driver.Processes, driver.ProcessLogs, driver.Exec, driver.Artifacts and driver.Dialer.
 type Driver struct {
 	opts    Options
 	images  *image.Store

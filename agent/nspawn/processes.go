@@ -57,8 +57,8 @@ func (d *Driver) StartProcess(ctx context.Context, spec driver.ProcessSpec) (dri
 		return driver.ProcessStatus{}, err
 	}
 	defer lock.Close()
-	if err := d.runService(ctx, at, spec, lock); err != nil {
-		return driver.ProcessStatus{}, errors.Join(err, d.removeService(context.WithoutCancel(ctx), at, lock))
+	if err := d.runService(ctx, at, spec, lock); err != nil { // what was begun goes on, or is found to have been interrupted
+		return driver.ProcessStatus{}, err
 	}
 	return d.observedService(ctx, at)
 }
@@ -318,5 +318,5 @@ func (d *Driver) RemoveProcess(ctx context.Context, ref driver.ProcessRef) error
 		return err
 	}
 	defer unlock()
-	return d.removeService(ctx, at, nil)
+	return d.removeService(ctx, at)
 }

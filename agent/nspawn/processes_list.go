@@ -152,11 +152,8 @@ func (d *Driver) adoptService(at machine, lock *os.File) error {
 	return nil
 }
 
-// removeService ends a process and deletes everything of it. The caller has its turn, and maybe its lock.
-func (d *Driver) removeService(ctx context.Context, at machine, lock *os.File) error {
-	if lock != nil {
-		_ = lock.Close() // it may be closed already
-	}
+// removeService ends a process and deletes everything of it. The caller has its turn.
+func (d *Driver) removeService(ctx context.Context, at machine) error {
 	status, err := d.observedService(ctx, at)
 	if err == nil && status.State != driver.Exited {
 		err = errors.Join(at.setStopping(), d.killService(ctx, at))

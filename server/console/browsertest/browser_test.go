@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -24,10 +27,35 @@ var screenshots = flag.String("screenshots", "", "a folder to write screenshots 
 
 // journal is what the browser asked for and said.
 type journal struct {
-	mu       sync.Mutex
-	requests []string
-	messages []string
+	mu        sync.Mutex
+	requests  []string
+	messages  []string
+	exchanges []*exchange // in the order of their beginning
+	byID      map[network.RequestID]*exchange
 }
+
+// exchange is a request and how it was answered; the page itself may not be told.
+type exchange struct {
+	url    string
+	status int // 0: it was not
+}
+
+// exchange is the one of an id, whatever of it comes first.
+func (j *journal) exchange(id network.RequestID) *exchange {
+	e := j.byID[id]
+	if e == nil {
+		e = &exchange{}
+		if j.byID == nil {
+			j.byID = map[network.RequestID]*exchange{}
+		}
+		j.byID[id] = e
+		j.exchanges = append(j.exchanges, e)
+	}
+	return e
+}
+
+// handshake is what the console says of a WebSocket that was refused.
+var handshake = regexp.MustCompile(`^.*WebSocket connection to '(.*)' failed: .*Unexpected response code: (\d+)`)
 
 func (j *journal) record(event any) {
 	j.mu.Lock()
@@ -35,10 +63,17 @@ func (j *journal) record(event any) {
 	switch e := event.(type) {
 	case *network.EventRequestWillBeSent:
 		j.requests = append(j.requests, e.Request.URL)
+		j.exchange(e.RequestID).url = e.Request.URL
+	case *network.EventResponseReceivedExtraInfo:
+		j.exchange(e.RequestID).status = int(e.StatusCode)
 	case *network.EventWebSocketCreated:
 		j.requests = append(j.requests, e.URL)
 	case *log.EventEntryAdded:
 		j.messages = append(j.messages, fmt.Sprintf("%s: %s %s", e.Entry.Level, e.Entry.Text, e.Entry.URL))
+		if m := handshake.FindStringSubmatch(e.Entry.Text); m != nil {
+			status, _ := strconv.Atoi(m[2])
+			j.exchanges = append(j.exchanges, &exchange{strings.Replace(m[1], "ws", "http", 1), status})
+		}
 	case *runtime.EventConsoleAPICalled:
 		for _, arg := range e.Args {
 			j.messages = append(j.messages, fmt.Sprintf("%s: %s", e.Type, arg.Value))
@@ -46,6 +81,25 @@ func (j *journal) record(event any) {
 	case *runtime.EventExceptionThrown:
 		j.messages = append(j.messages, "exception: "+e.ExceptionDetails.Text+" "+string(e.ExceptionDetails.Exception.Description))
 	}
+}
+
+// answered are the statuses of the answers that came from an origin.
+func (j *journal) answered(origin string) (statuses []int) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, e := range j.exchanges {
+		if strings.HasPrefix(e.url, origin+"/") && e.status != 0 {
+			statuses = append(statuses, e.status)
+		}
+	}
+	return statuses
+}
+
+// says tells whether the console has said something.
+func (j *journal) says(text string) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return slices.ContainsFunc(j.messages, func(message string) bool { return strings.Contains(message, text) })
 }
 
 // check fails the test for every request that left the server, and for every

@@ -25,7 +25,7 @@ export function Panel({ reason, onKey }) {
         <form onSubmit={submit}>
           <input
             name="key" type="password" required autoComplete="off" spellCheck={false}
-            placeholder="muster_…" aria-label="Access key"
+            placeholder="Access key" aria-label="Access key"
           />
           <button disabled={busy}>Sign in</button>
         </form>

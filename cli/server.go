@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"sync"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -125,8 +126,20 @@ func (a *app) runServer(ctx context.Context, o server.Options) (err error) {
 	defer func() { err = errors.Join(err, s.Close()) }()
 	defer a.announce(s, o, o.Logger)()
 	return asUnit(ctx, o.Logger, func(ctx context.Context, ready func(net.Addr)) error {
-		ready(s.Addr())
-		return s.Run(ctx)
+		ctx, stop := context.WithCancel(ctx)
+		defer stop()
+		var telling sync.WaitGroup
+		telling.Go(func() {
+			select {
+			case <-s.Serving():
+				ready(s.Addr())
+			case <-ctx.Done():
+			}
+		})
+		err := s.Run(ctx)
+		stop()
+		telling.Wait()
+		return err
 	})
 }
 

@@ -135,7 +135,6 @@ func TestServers_BelieveOnlyWhoLivesAndMay(t *testing.T) {
 		"another start":          {rewrite(func(s *local.Server) { s.Started++ }), 0},
 		"a process that is gone": {rewrite(func(s *local.Server) { s.PID = 1 << 22 }), 0},
 		"no process":             {rewrite(func(s *local.Server) { s.PID = -1 }), 0},
-		"another boot":           {rewrite(func(s *local.Server) { s.Boot = "" }), 0},
 		"another network":        {rewrite(func(s *local.Server) { s.Network = "net:[1]" }), 0},
 		"others may change it":   {mode(0o666, itself), 0},
 		"others may add to it":   {mode(0o777, filepath.Dir), 0},

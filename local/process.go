@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"strconv"
-	"strings"
 	"syscall"
 )
 
@@ -15,9 +14,6 @@ func (s *Server) identify() (err error) {
 	if s.Started, err = startOf(s.PID); err != nil {
 		return err
 	}
-	if s.Boot, err = bootID(); err != nil {
-		return err
-	}
 	s.Network, err = networkID()
 	return err
 }
@@ -25,10 +21,6 @@ func (s *Server) identify() (err error) {
 // lives reports whether the process that s names still runs, and belongs to one of the
 // owners.
 func (s *Server) lives(owners ...uint32) bool {
-	boot, err := bootID()
-	if err != nil || boot != s.Boot {
-		return false
-	}
 	if network, err := networkID(); err != nil || network != s.Network {
 		return false
 	}
@@ -55,11 +47,6 @@ func startOf(pid int) (uint64, error) {
 		return 0, fmt.Errorf("process %d: its state cannot be read", pid)
 	}
 	return strconv.ParseUint(string(fields[start]), 10, 64)
-}
-
-func bootID() (string, error) {
-	text, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	return strings.TrimSpace(string(text)), err
 }
 
 func networkID() (string, error) { return os.Readlink("/proc/self/ns/net") }

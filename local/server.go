@@ -17,7 +17,6 @@ type Server struct {
 	// Which process it is, so that another one is not taken for it.
 	PID     int    `json:"pid"`
 	Started uint64 `json:"started"` // in ticks since the boot
-	Boot    string `json:"boot"`    // the boot's id
 	Network string `json:"network"` // the network namespace
 }
 

@@ -210,7 +210,8 @@ func (d *Driver) shimCommand(verb string, args ...string) (*exec.Cmd, *os.File, 
 	if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}); err != nil {
 		return nil, nil, errors.Join(fmt.Errorf("make the mount of %s read-only: %w", self, err), sealed.Close())
 	}
-	cmd := exec.Command(fmt.Sprintf("/proc/self/fd/%d", fd), append([]string{"shim", verb}, args...)...)
+	// By this process's descriptor: the child's own of that number may be another file by then.
+	cmd := exec.Command(fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), fd), append([]string{"shim", verb}, args...)...)
 	cmd.Args[0] = self
 	cmd.Dir = "/"
 	cmd.Env = d.opts.environ()

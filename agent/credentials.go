@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -81,10 +80,10 @@ func OpenCredentials(dir string) (*Credentials, error) {
 }
 
 func (c *Credentials) readCertificates() error {
-	authorities, err := keyfile.Read(filepath.Join(c.dir, authorityFile))
-	if errors.Is(err, fs.ErrNotExist) {
+	if !c.Secure() {
 		return nil
 	}
+	authorities, err := keyfile.Read(filepath.Join(c.dir, authorityFile))
 	var own []byte
 	if err == nil {
 		own, err = keyfile.Read(filepath.Join(c.dir, nodeCertFile))

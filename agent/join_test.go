@@ -355,6 +355,7 @@ func TestOpenCredentials_Refuses(t *testing.T) {
 		"a lost certificate":     {"node.crt", os.Remove, muster.Invalid, "join anew"},
 		"half an access key":     {"access.key", func(p string) error { return os.Truncate(p, 20) }, muster.Invalid, "typo"},
 		"garbage":                {"joined.json", func(p string) error { return os.Truncate(p, 3) }, muster.Invalid, "joined.json"},
+		"a lost authority":       {"ca.crt", os.Remove, muster.Invalid, "join anew"},
 		"no authority":           {"ca.crt", func(p string) error { return os.Truncate(p, 0) }, muster.Invalid, "authorities"},
 		"another's certificate": {"node.crt", func(p string) error {
 			other := identity(t, newCA(t, time.Now()), auth.NodeIdentity(clusterUID, "n-1"), time.Now())

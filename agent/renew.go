@@ -19,6 +19,8 @@ const (
 	renewLook = time.Hour
 	// renewPause is the longest between two tries; there are ten days for them.
 	renewPause = time.Hour
+	// renewLeast is the shortest between two renewals, whatever the clocks say.
+	renewLeast = time.Minute
 )
 
 // renew gets the node a new certificate after two thirds of each one's life. Calls that
@@ -37,7 +39,7 @@ func (a *Agent) renew(ctx context.Context) error {
 		switch {
 		case err == nil:
 			p.reset()
-			wait = a.untilRenewal()
+			wait = max(a.untilRenewal(), renewLeast)
 			continue
 		case ctx.Err() != nil:
 			return nil
@@ -48,10 +50,11 @@ func (a *Agent) renew(ctx context.Context) error {
 	return nil
 }
 
-// untilRenewal is how long to wait before the next look.
+// untilRenewal is how long to wait before the next look. A certificate that is not valid
+// yet was issued by a clock that was wrong.
 func (a *Agent) untilRenewal() time.Duration {
 	own, err := a.o.Credentials.own()
-	if err != nil {
+	if err != nil || time.Now().Before(own.Leaf.NotBefore) {
 		return 0
 	}
 	return min(max(time.Until(auth.RenewAt(own.Leaf)), 0), renewLook)

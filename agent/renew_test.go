@@ -67,11 +67,16 @@ func (i *issuer) RenewCertificate(_ context.Context, csr string) (*muster.Certif
 // joinedNode writes what a node has that has just joined.
 func joinedNode(t *testing.T, dir string, ca *auth.CA) (*agent.Credentials, auth.Pin) {
 	t.Helper()
+	return joinedNodeAt(t, dir, ca, time.Now())
+}
+
+func joinedNodeAt(t *testing.T, dir string, ca *auth.CA, at time.Time) (*agent.Credentials, auth.Pin) {
+	t.Helper()
 	key, err := auth.NewKey()
 	if err != nil {
 		t.Fatal(err)
 	}
-	leaf, err := ca.Issue(auth.Wish{Public: key.Public(), Identity: auth.NodeIdentity(clusterUID, "n-1")}, time.Now())
+	leaf, err := ca.Issue(auth.Wish{Public: key.Public(), Identity: auth.NodeIdentity(clusterUID, "n-1")}, at)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,6 +148,25 @@ func TestAgent_RenewsItsCertificate(t *testing.T) {
 		pass(6 * day)
 		if n := i.asked() - tries; n != 2 {
 			t.Errorf("the new one was renewed %d times", n-1)
+		}
+	})
+}
+
+// A server whose clock was wrong issues what is not valid yet.
+func TestAgent_RenewsWhatIsNotValidYet(t *testing.T) {
+	play(t, func(t *testing.T, w *world) {
+		w.cloud.interval = time.Hour
+		ca := newCA(t, time.Now())
+		i := &issuer{cloud: w.cloud, t: t, ca: ca}
+		w.registry = i
+		w.credentials, i.key = joinedNodeAt(t, w.dir, ca, time.Now().AddDate(1, 0, 0))
+		w.start()
+		if n := i.asked(); n != 1 {
+			t.Errorf("it was renewed %d times", n)
+		}
+		pass(10 * 24 * time.Hour)
+		if n := i.asked(); n != 1 {
+			t.Errorf("it was renewed %d times too often", n-1)
 		}
 	})
 }

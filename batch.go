@@ -31,6 +31,8 @@ type Batch struct {
 	DeletedImages    []string // by name
 	Services         []*Service
 	DeletedServices  []ServiceID
+	Entries          []*Entry
+	DeletedEntries   []string // by key
 	Keys             []*AccessKey
 	DeletedKeys      []KeyID
 	Tokens           []*JoinToken
@@ -55,6 +57,7 @@ type State struct {
 	Conditions []*Condition
 	Images     []*Image
 	Services   []*Service
+	Entries    []*Entry
 	Keys       []*AccessKey
 	Tokens     []*JoinToken
 	Requests   []*Request

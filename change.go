@@ -11,11 +11,12 @@ type ChangeKind string
 
 // The kinds of changes.
 const (
-	KindNode     ChangeKind = "NODE"
-	KindInstance ChangeKind = "INSTANCE"
-	KindCluster  ChangeKind = "CLUSTER"
-	KindImage    ChangeKind = "IMAGE"
-	KindService  ChangeKind = "SERVICE"
+	KindNode         ChangeKind = "NODE"
+	KindInstance     ChangeKind = "INSTANCE"
+	KindCluster      ChangeKind = "CLUSTER"
+	KindImage        ChangeKind = "IMAGE"
+	KindService      ChangeKind = "SERVICE"
+	KindRegistration ChangeKind = "REGISTRATION"
 	// Those of keys and join tokens are the server's own: no query or subscription gives them.
 	KindKey   ChangeKind = "KEY"
 	KindToken ChangeKind = "TOKEN"
@@ -48,6 +49,7 @@ type Change struct {
 	Condition *Condition `gorm:"-" json:"-"`
 	Image     *Image     `gorm:"-" json:"-"`
 	Service   *Service   `gorm:"-" json:"-"`
+	Entry     *Entry     `gorm:"-" json:"-"`
 	Key       *AccessKey `gorm:"-" json:"-"`
 	Token     *JoinToken `gorm:"-" json:"-"`
 }
@@ -88,6 +90,8 @@ func (c *Change) Encode() error {
 		object = c.Image
 	case KindService:
 		object = c.Service
+	case KindRegistration:
+		object = c.Entry
 	case KindKey:
 		object = c.Key
 	case KindToken:
@@ -122,6 +126,9 @@ func (c *Change) Decode() error {
 	case KindService:
 		c.Service = new(Service)
 		err = json.Unmarshal([]byte(c.Object), c.Service)
+	case KindRegistration:
+		c.Entry = new(Entry)
+		err = json.Unmarshal([]byte(c.Object), c.Entry)
 	case KindKey:
 		c.Key = new(AccessKey)
 		err = json.Unmarshal([]byte(c.Object), c.Key)

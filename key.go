@@ -52,6 +52,9 @@ func (s KeyScope) HasNode(id NodeID) bool { return matchesAny(s.Nodes, string(id
 // HasService reports whether a service is in the scope, by its name.
 func (s KeyScope) HasService(name string) bool { return matchesAny(s.Services, name) }
 
+// HasCluster reports whether a REGISTRAR may register in a cluster.
+func (s KeyScope) HasCluster(name string) bool { return matchesAny(s.Clusters, name) }
+
 // Unlimited reports whether the scope is the whole cluster.
 func (s KeyScope) Unlimited() bool { return len(s.Nodes)+len(s.Clusters)+len(s.Services) == 0 }
 

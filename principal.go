@@ -39,6 +39,7 @@ const (
 	ForAdmin     Access = "ADMIN"
 	ForNode      Access = "NODE"
 	ForRegistrar Access = "REGISTRAR"
+	ForLookup    Access = "REGISTRAR_OR_VIEWER"
 	ForJoining   Access = "JOIN_TOKEN"
 )
 
@@ -57,6 +58,8 @@ func (a Access) Admits(r Role) bool {
 		return r == NodeAgent || r == Admin
 	case ForRegistrar:
 		return r == Registrar || r == Operator || r == Admin
+	case ForLookup:
+		return r == Registrar || ForViewer.Admits(r)
 	case ForJoining:
 		return r == JoiningNode
 	}

@@ -20,6 +20,9 @@ func (r *Resolver) Instance() generated.InstanceResolver { return &instanceResol
 // Service returns the resolvers of a service's links.
 func (r *Resolver) Service() generated.ServiceResolver { return &serviceResolver{r} }
 
+// Registration returns the resolvers of an entry of the discovery feed.
+func (r *Resolver) Registration() generated.RegistrationResolver { return &registrationResolver{r} }
+
 // Volume returns the resolvers of a volume's links.
 func (r *Resolver) Volume() generated.VolumeResolver { return &volumeResolver{r} }
 
@@ -36,6 +39,7 @@ type (
 	nodeResolver         struct{ *Resolver }
 	instanceResolver     struct{ *Resolver }
 	serviceResolver      struct{ *Resolver }
+	registrationResolver struct{ *Resolver }
 	accessKeyResolver    struct{ *Resolver }
 	joinTokenResolver    struct{ *Resolver }
 	volumeResolver       struct{ *Resolver }

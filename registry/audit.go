@@ -55,6 +55,8 @@ func (w *Writes) target() string {
 			ids = append(ids, s.image.ObjectID())
 		case s.service != nil:
 			ids = append(ids, string(s.service.ID))
+		case s.entry != nil:
+			ids = append(ids, s.entry.ObjectID())
 		case s.key != nil:
 			ids = append(ids, string(s.key.ID))
 		case s.token != nil:

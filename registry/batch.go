@@ -27,6 +27,7 @@ type batch struct {
 	images      touched[string, *muster.Image]
 	services    touched[muster.ServiceID, *muster.Service]
 	ports       portRange // that services are published at
+	entries     touched[string, *muster.Entry]
 	keys        touched[muster.KeyID, *muster.AccessKey]
 	tokens      touched[muster.TokenID, *muster.JoinToken]
 	audit       []*muster.AuditEntry
@@ -131,6 +132,8 @@ func (b *batch) apply(actor muster.Actor, s step) {
 		b.applyImage(actor, s)
 	case s.service != nil:
 		b.applyService(actor, s)
+	case s.entry != nil:
+		b.applyEntry(actor, s)
 	case s.key != nil:
 		b.applyKey(actor, s)
 	case s.token != nil:
@@ -313,6 +316,7 @@ func (b *batch) rows() (*muster.Batch, error) {
 		Conditions: b.conditions.rows(),
 		Images:     b.images.rows(), DeletedImages: b.images.gone(),
 		Services: b.services.rows(), DeletedServices: b.services.gone(),
+		Entries: b.entries.rows(), DeletedEntries: b.entries.gone(),
 		Keys: b.keys.rows(), DeletedKeys: b.keys.gone(),
 		Tokens: b.tokens.rows(), DeletedTokens: b.tokens.gone(),
 		Audit: b.audit,

@@ -118,3 +118,21 @@ func (b *batch) publish(s *muster.Service, node muster.NodeUID) {
 		s.Health = muster.HealthBad
 	}
 }
+
+// applyEntry puts or drops an entry of the discovery feed.
+func (b *batch) applyEntry(actor muster.Actor, s step) {
+	e := s.entry
+	c := b.change(actor, s, muster.KindRegistration, e.ObjectID())
+	if before := b.view.Entry(e.Key); before != nil {
+		c.PreviousRevision, c.PreviousStatus = before.Revision, string(before.Status)
+	}
+	c.Entry, c.Status = e, string(e.Status)
+	if s.deleted {
+		b.delete(tableEntry, e)
+		b.entries.drop(e.Key)
+		return
+	}
+	e.Revision = c.Revision
+	b.insert(tableEntry, e)
+	b.entries.put(e.Key, e)
+}

@@ -19,6 +19,7 @@ const (
 	tableCondition = "condition"
 	tableImage     = "image"
 	tableService   = "service"
+	tableEntry     = "entry"
 	tableKey       = "key"
 	tableToken     = "token"
 	tableUse       = "use"
@@ -29,6 +30,7 @@ const (
 	byNode     = "node"
 	byStatus   = "status"
 	byInstance = "instance"
+	byOwner    = "owner"
 )
 
 // key is an index over T: one key an object, made without reflection.
@@ -146,6 +148,11 @@ func schema() *memdb.DBSchema {
 		table(tableService,
 			unique(key[*muster.Service]{func(s *muster.Service) []byte { return sequenced(string(s.ID)) }, sequencedArg[muster.ServiceID]}),
 			&memdb.IndexSchema{Name: byInstance, Indexer: key[*muster.Service]{func(s *muster.Service) []byte { return number(s.InstanceID) }, numberArg}},
+		),
+		table(tableEntry,
+			unique(key[*muster.Entry]{func(e *muster.Entry) []byte { return text(e.Key) }, textArg[string]}),
+			&memdb.IndexSchema{Name: byName, Indexer: key[*muster.Entry]{func(e *muster.Entry) []byte { return text(e.Service) }, textArg[string]}},
+			&memdb.IndexSchema{Name: byOwner, AllowMissing: true, Indexer: ownerIndex{}},
 		),
 		table(tableKey,
 			unique(key[*muster.AccessKey]{func(k *muster.AccessKey) []byte { return sequenced(string(k.ID)) }, sequencedArg[muster.KeyID]}),

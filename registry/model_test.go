@@ -59,6 +59,9 @@ func present(t rapid.TB, w *world) map[string]string {
 	for s := range v.Services() {
 		put(string(s.ID), s)
 	}
+	for e := range v.Entries() {
+		put(e.ObjectID(), e)
+	}
 	return objects
 }
 
@@ -84,6 +87,8 @@ func checkLog(t rapid.TB, w *world) {
 		switch c.Kind {
 		case muster.KindNode:
 			legal = legal || muster.NodeStatus(c.PreviousStatus).MayBecome(muster.NodeStatus(c.Status))
+		case muster.KindRegistration:
+			legal = true
 		case muster.KindService:
 			legal = legal || muster.ServiceStatus(c.PreviousStatus).MayBecome(muster.ServiceStatus(c.Status))
 		default:

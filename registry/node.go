@@ -148,6 +148,7 @@ func (r *Registry) ForgetNode(ctx context.Context, id string) (*muster.Node, int
 		for i := range v.InstancesOn(n.UID) {
 			if i.Status != muster.Terminated {
 				gone := i.Clone()
+				gone.Desired = muster.WantTerminated
 				r.terminated(gone, "its node "+string(n.ID)+" is gone for good")
 				w.Instance(gone, gone.StatusReason)
 			}

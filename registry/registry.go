@@ -165,6 +165,7 @@ type Deps struct {
 	Agents       Agents
 	Logger       *slog.Logger // nil: slog.Default
 	Certificates Certificates // nil: there is no TLS
+	Feed         Feed         // nil: entries of the discovery feed are kept, and published nowhere
 	// KeysChanged is told when a key or token may open less than before; nil: nobody is.
 	// It must not block.
 	KeysChanged func()
@@ -182,6 +183,7 @@ type Registry struct {
 	used    uses
 	refused refusals
 	outputs outputs
+	feed    feedState
 	signIns signIns
 	sweeps  chan struct{} // wakes the sweeper
 	nudges  chan Nudge
@@ -259,6 +261,9 @@ func (r *Registry) install(s *muster.State, at time.Time) error {
 			u.desiredRevision = o.DesiredRevision
 			b.insert(tableUse, u)
 		}
+	}
+	for _, e := range s.Entries {
+		b.insert(tableEntry, e)
 	}
 	for _, k := range s.Keys {
 		b.insert(tableKey, k)
@@ -342,6 +347,7 @@ func (r *Registry) Run(ctx context.Context) error {
 	group.Go(func() error { return r.listen(gctx) })
 	group.Go(func() error { return r.keepHouse(gctx) })
 	group.Go(func() error { return r.writeRefusals(gctx) })
+	group.Go(func() error { return r.keepGate(gctx) })
 	for range nudgers {
 		group.Go(func() error { return r.nudge(gctx) })
 	}

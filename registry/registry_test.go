@@ -47,6 +47,7 @@ type setup struct {
 	opts  registry.Options
 	fault func(store.Point) error
 	wrap  func(registry.Store) registry.Store
+	feed  *feed
 	certs registry.Certificates
 	// keysChanged is told of keys that may open less than before.
 	keysChanged func()
@@ -67,10 +68,14 @@ func open(t testing.TB, s setup) *world {
 	if s.wrap != nil {
 		durable = s.wrap(st)
 	}
-	w.Registry, err = registry.Open(ctx, registry.Deps{
+	deps := registry.Deps{
 		Store: durable, History: st, Hub: w.hub, Agents: w.agents, Logger: slog.New(slog.DiscardHandler),
 		Certificates: s.certs, KeysChanged: s.keysChanged,
-	}, s.opts)
+	}
+	if s.feed != nil {
+		deps.Feed = s.feed
+	}
+	w.Registry, err = registry.Open(ctx, deps, s.opts)
 	if err != nil {
 		t.Fatal(err)
 	}

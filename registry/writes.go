@@ -18,6 +18,7 @@ type step struct {
 	image     *muster.Image
 	request   *muster.Request
 	service   *muster.Service
+	entry     *muster.Entry
 	key       *muster.AccessKey
 	token     *muster.JoinToken
 	audit     *muster.AuditEntry
@@ -92,6 +93,16 @@ func (w *Writes) AssignService(s *muster.Service, reason string) {
 // ForgetService ends the record of a service.
 func (w *Writes) ForgetService(s *muster.Service, reason string) {
 	w.steps = append(w.steps, step{service: s, reason: reason, deleted: true})
+}
+
+// Entry puts an entry of the discovery feed: one that the caller made and does not touch again.
+func (w *Writes) Entry(e *muster.Entry, reason string) {
+	w.steps = append(w.steps, step{entry: e, reason: reason})
+}
+
+// ForgetEntry ends an entry of the discovery feed.
+func (w *Writes) ForgetEntry(e *muster.Entry, reason string) {
+	w.steps = append(w.steps, step{entry: e, reason: reason, deleted: true})
 }
 
 // Key puts an access key: a copy that the caller made and does not touch again.

@@ -36,6 +36,7 @@ type ResolverRoot interface {
 	Mutation() MutationResolver
 	Node() NodeResolver
 	Query() QueryResolver
+	Registration() RegistrationResolver
 	Service() ServiceResolver
 	Subscription() SubscriptionResolver
 	Volume() VolumeResolver
@@ -262,6 +263,11 @@ type ComplexityRoot struct {
 		Service  func(childComplexity int) int
 	}
 
+	DeregisterPayload struct {
+		Registration func(childComplexity int) int
+		Revision     func(childComplexity int) int
+	}
+
 	Drain struct {
 		Deadline func(childComplexity int) int
 		Done     func(childComplexity int) int
@@ -486,6 +492,7 @@ type ComplexityRoot struct {
 		CreateJoinToken    func(childComplexity int, input muster.CreateJoinTokenInput) int
 		CreateSignIn       func(childComplexity int, input CreateSignInInput) int
 		DeployService      func(childComplexity int, input muster.DeployServiceInput) int
+		Deregister         func(childComplexity int, input muster.DeregisterInput) int
 		DrainNode          func(childComplexity int, input muster.DrainNodeInput) int
 		ForgetNode         func(childComplexity int, input ForgetNodeInput) int
 		Heartbeat          func(childComplexity int, input muster.HeartbeatInput) int
@@ -493,6 +500,7 @@ type ComplexityRoot struct {
 		LabelInstance      func(childComplexity int, input muster.LabelInput) int
 		LabelNode          func(childComplexity int, input muster.LabelInput) int
 		LaunchInstance     func(childComplexity int, input muster.LaunchInstanceInput) int
+		Register           func(childComplexity int, input muster.RegisterInput) int
 		RegisterNode       func(childComplexity int, input muster.RegisterNodeInput) int
 		RegisterService    func(childComplexity int, input muster.RegisterServiceInput) int
 		ReleaseBrake       func(childComplexity int, input ReleaseBrakeInput) int
@@ -619,6 +627,7 @@ type ComplexityRoot struct {
 		Node          func(childComplexity int, id string) int
 		Nodes         func(childComplexity int, filter *muster.NodeFilter, first *int, after *string) int
 		Peers         func(childComplexity int, uid string, incarnation int64) int
+		Registrations func(childComplexity int, cluster *string, protocol *string, service *string, address *string, preferred *bool) int
 		ServerInfo    func(childComplexity int) int
 		Service       func(childComplexity int, id string) int
 		Services      func(childComplexity int, filter *muster.ServiceFilter, first *int, after *string) int
@@ -640,9 +649,49 @@ type ComplexityRoot struct {
 		Server   func(childComplexity int) int
 	}
 
+	RegisterPayload struct {
+		Registration func(childComplexity int) int
+		Revision     func(childComplexity int) int
+	}
+
 	RegisterServicePayload struct {
 		Revision func(childComplexity int) int
 		Service  func(childComplexity int) int
+	}
+
+	Registration struct {
+		Address      func(childComplexity int) int
+		Annotations  func(childComplexity int) int
+		Cluster      func(childComplexity int) int
+		Key          func(childComplexity int) int
+		Origin       func(childComplexity int) int
+		Own          func(childComplexity int) int
+		Owners       func(childComplexity int) int
+		Port         func(childComplexity int) int
+		Priority     func(childComplexity int) int
+		Protocol     func(childComplexity int) int
+		RegisteredAt func(childComplexity int) int
+		Revision     func(childComplexity int) int
+		Service      func(childComplexity int) int
+		Stale        func(childComplexity int) int
+		Status       func(childComplexity int) int
+		TTL          func(childComplexity int) int
+	}
+
+	RegistrationChange struct {
+		Actor          func(childComplexity int) int
+		ActorAddr      func(childComplexity int) int
+		ActorKey       func(childComplexity int) int
+		At             func(childComplexity int) int
+		Cursor         func(childComplexity int) int
+		Entry          func(childComplexity int) int
+		Kind           func(childComplexity int) int
+		Left           func(childComplexity int) int
+		PreviousStatus func(childComplexity int) int
+		Reason         func(childComplexity int) int
+		Revision       func(childComplexity int) int
+		Status         func(childComplexity int) int
+		Type           func(childComplexity int) int
 	}
 
 	RegistrationSpec struct {
@@ -654,6 +703,13 @@ type ComplexityRoot struct {
 		Protocol    func(childComplexity int) int
 		Service     func(childComplexity int) int
 		TTL         func(childComplexity int) int
+	}
+
+	Registrations struct {
+		AsOf     func(childComplexity int) int
+		Complete func(childComplexity int) int
+		Entries  func(childComplexity int) int
+		Revision func(childComplexity int) int
 	}
 
 	ReleaseBrakePayload struct {
@@ -745,42 +801,44 @@ type ComplexityRoot struct {
 	}
 
 	Service struct {
-		Announced          func(childComplexity int) int
-		Changes            func(childComplexity int, first *int) int
-		CheckResults       func(childComplexity int) int
-		Checks             func(childComplexity int) int
-		Command            func(childComplexity int) int
-		CreatedAt          func(childComplexity int) int
-		DeployURL          func(childComplexity int) int
-		Desired            func(childComplexity int) int
-		Dir                func(childComplexity int) int
-		EndedAt            func(childComplexity int) int
-		EnvNames           func(childComplexity int) int
-		ExitCode           func(childComplexity int) int
-		Generation         func(childComplexity int) int
-		Health             func(childComplexity int) int
-		HealthReason       func(childComplexity int) int
-		ID                 func(childComplexity int) int
-		Instance           func(childComplexity int) int
-		InstanceID         func(childComplexity int) int
-		Name               func(childComplexity int) int
-		Node               func(childComplexity int) int
-		OwnsInstance       func(childComplexity int) int
-		PID                func(childComplexity int) int
-		Port               func(childComplexity int) int
-		Publish            func(childComplexity int) int
-		RegisterWhenStable func(childComplexity int) int
-		RemovedAt          func(childComplexity int) int
-		Restart            func(childComplexity int) int
-		Restarts           func(childComplexity int) int
-		Revision           func(childComplexity int) int
-		SHA256             func(childComplexity int) int
-		StableFor          func(childComplexity int) int
-		StartedAt          func(childComplexity int) int
-		Status             func(childComplexity int) int
-		StatusReason       func(childComplexity int) int
-		UnhealthyBecause   func(childComplexity int) int
-		User               func(childComplexity int) int
+		Announced            func(childComplexity int) int
+		Changes              func(childComplexity int, first *int) int
+		CheckResults         func(childComplexity int) int
+		Checks               func(childComplexity int) int
+		Command              func(childComplexity int) int
+		CreatedAt            func(childComplexity int) int
+		DeployURL            func(childComplexity int) int
+		Desired              func(childComplexity int) int
+		Dir                  func(childComplexity int) int
+		EndedAt              func(childComplexity int) int
+		EnvNames             func(childComplexity int) int
+		ExitCode             func(childComplexity int) int
+		Generation           func(childComplexity int) int
+		Health               func(childComplexity int) int
+		HealthReason         func(childComplexity int) int
+		ID                   func(childComplexity int) int
+		Instance             func(childComplexity int) int
+		InstanceID           func(childComplexity int) int
+		Name                 func(childComplexity int) int
+		Node                 func(childComplexity int) int
+		NotRegisteredBecause func(childComplexity int) int
+		OwnsInstance         func(childComplexity int) int
+		PID                  func(childComplexity int) int
+		Port                 func(childComplexity int) int
+		Publish              func(childComplexity int) int
+		RegisterWhenStable   func(childComplexity int) int
+		RegistrationProblems func(childComplexity int) int
+		RemovedAt            func(childComplexity int) int
+		Restart              func(childComplexity int) int
+		Restarts             func(childComplexity int) int
+		Revision             func(childComplexity int) int
+		SHA256               func(childComplexity int) int
+		StableFor            func(childComplexity int) int
+		StartedAt            func(childComplexity int) int
+		Status               func(childComplexity int) int
+		StatusReason         func(childComplexity int) int
+		UnhealthyBecause     func(childComplexity int) int
+		User                 func(childComplexity int) int
 	}
 
 	ServiceAssignment struct {
@@ -855,13 +913,14 @@ type ComplexityRoot struct {
 	}
 
 	Subscription struct {
-		AgentRequests   func(childComplexity int, uid string, incarnation int64) int
-		HealthChanges   func(childComplexity int, since *muster.Cursor, initial *bool, filter *muster.HealthFilter) int
-		InstanceChanges func(childComplexity int, since *muster.Cursor, initial *bool, filter *muster.InstanceFilter) int
-		InstanceLogs    func(childComplexity int, id string, after *string, tail *int, follow *bool) int
-		NodeChanges     func(childComplexity int, since *muster.Cursor, initial *bool, filter *muster.NodeFilter) int
-		ServiceChanges  func(childComplexity int, since *muster.Cursor, initial *bool, filter *muster.ServiceFilter) int
-		ServiceLogs     func(childComplexity int, id string, after *string, tail *int, follow *bool) int
+		AgentRequests       func(childComplexity int, uid string, incarnation int64) int
+		HealthChanges       func(childComplexity int, since *muster.Cursor, initial *bool, filter *muster.HealthFilter) int
+		InstanceChanges     func(childComplexity int, since *muster.Cursor, initial *bool, filter *muster.InstanceFilter) int
+		InstanceLogs        func(childComplexity int, id string, after *string, tail *int, follow *bool) int
+		NodeChanges         func(childComplexity int, since *muster.Cursor, initial *bool, filter *muster.NodeFilter) int
+		RegistrationChanges func(childComplexity int, since *muster.Cursor, initial *bool, filter *muster.RegistrationFilter) int
+		ServiceChanges      func(childComplexity int, since *muster.Cursor, initial *bool, filter *muster.ServiceFilter) int
+		ServiceLogs         func(childComplexity int, id string, after *string, tail *int, follow *bool) int
 	}
 
 	TerminateInstancePayload struct {
@@ -963,6 +1022,8 @@ type MutationResolver interface {
 	StopService(ctx context.Context, input StopServiceInput) (*StopServicePayload, error)
 	RestartService(ctx context.Context, input RestartServiceInput) (*RestartServicePayload, error)
 	RemoveService(ctx context.Context, input RemoveServiceInput) (*RemoveServicePayload, error)
+	Register(ctx context.Context, input muster.RegisterInput) (*RegisterPayload, error)
+	Deregister(ctx context.Context, input muster.DeregisterInput) (*DeregisterPayload, error)
 	ReportCheck(ctx context.Context, input muster.ReportCheckInput) (*ReportCheckPayload, error)
 	CreateAccessKey(ctx context.Context, input muster.CreateAccessKeyInput) (*CreateAccessKeyPayload, error)
 	RevokeAccessKey(ctx context.Context, input RevokeAccessKeyInput) (*RevokeAccessKeyPayload, error)
@@ -1001,6 +1062,7 @@ type QueryResolver interface {
 	Images(ctx context.Context, first *int, after *string) (*muster.ImageConnection, error)
 	Service(ctx context.Context, id string) (*muster.Service, error)
 	Services(ctx context.Context, filter *muster.ServiceFilter, first *int, after *string) (*muster.ServiceConnection, error)
+	Registrations(ctx context.Context, cluster *string, protocol *string, service *string, address *string, preferred *bool) (*muster.Registrations, error)
 	Volumes(ctx context.Context, nodeID *string, first *int, after *string) (*muster.VolumeConnection, error)
 	Changes(ctx context.Context, since *muster.Cursor, objectID *string, first *int) (*muster.ChangeConnection, error)
 	ServerInfo(ctx context.Context) (*muster.ServerInfo, error)
@@ -1011,11 +1073,19 @@ type QueryResolver interface {
 	Assignments(ctx context.Context, uid string, incarnation int64) (*muster.Assignments, error)
 	Peers(ctx context.Context, uid string, incarnation int64) (*muster.Peers, error)
 }
+type RegistrationResolver interface {
+	TTL(ctx context.Context, obj *muster.Entry) (string, error)
+
+	Stale(ctx context.Context, obj *muster.Entry) (bool, error)
+}
 type ServiceResolver interface {
 	Instance(ctx context.Context, obj *muster.Service) (*muster.Instance, error)
 	Node(ctx context.Context, obj *muster.Service) (*muster.Node, error)
 
 	CheckResults(ctx context.Context, obj *muster.Service) ([]*muster.CheckResult, error)
+
+	NotRegisteredBecause(ctx context.Context, obj *muster.Service) (string, error)
+	RegistrationProblems(ctx context.Context, obj *muster.Service) ([]string, error)
 
 	Health(ctx context.Context, obj *muster.Service) (muster.ServiceHealth, error)
 
@@ -1028,6 +1098,7 @@ type SubscriptionResolver interface {
 	NodeChanges(ctx context.Context, since *muster.Cursor, initial *bool, filter *muster.NodeFilter) (<-chan *muster.Event, error)
 	InstanceChanges(ctx context.Context, since *muster.Cursor, initial *bool, filter *muster.InstanceFilter) (<-chan *muster.Event, error)
 	ServiceChanges(ctx context.Context, since *muster.Cursor, initial *bool, filter *muster.ServiceFilter) (<-chan *muster.Event, error)
+	RegistrationChanges(ctx context.Context, since *muster.Cursor, initial *bool, filter *muster.RegistrationFilter) (<-chan *muster.Event, error)
 	InstanceLogs(ctx context.Context, id string, after *string, tail *int, follow *bool) (<-chan *muster.LogPiece, error)
 	ServiceLogs(ctx context.Context, id string, after *string, tail *int, follow *bool) (<-chan *muster.LogPiece, error)
 	AgentRequests(ctx context.Context, uid string, incarnation int64) (<-chan *muster.AgentRequest, error)
@@ -1909,6 +1980,19 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.DeployServicePayload.Service(childComplexity), true
+
+	case "DeregisterPayload.registration":
+		if e.ComplexityRoot.DeregisterPayload.Registration == nil {
+			break
+		}
+
+		return e.ComplexityRoot.DeregisterPayload.Registration(childComplexity), true
+	case "DeregisterPayload.revision":
+		if e.ComplexityRoot.DeregisterPayload.Revision == nil {
+			break
+		}
+
+		return e.ComplexityRoot.DeregisterPayload.Revision(childComplexity), true
 
 	case "Drain.deadline":
 		if e.ComplexityRoot.Drain.Deadline == nil {
@@ -2902,6 +2986,17 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Mutation.DeployService(childComplexity, args["input"].(muster.DeployServiceInput)), true
+	case "Mutation.deregister":
+		if e.ComplexityRoot.Mutation.Deregister == nil {
+			break
+		}
+
+		args, err := ec.field_Mutation_deregister_args(ctx, rawArgs)
+		if err != nil {
+			return 0, false
+		}
+
+		return e.ComplexityRoot.Mutation.Deregister(childComplexity, args["input"].(muster.DeregisterInput)), true
 	case "Mutation.drainNode":
 		if e.ComplexityRoot.Mutation.DrainNode == nil {
 			break
@@ -2979,6 +3074,17 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Mutation.LaunchInstance(childComplexity, args["input"].(muster.LaunchInstanceInput)), true
+	case "Mutation.register":
+		if e.ComplexityRoot.Mutation.Register == nil {
+			break
+		}
+
+		args, err := ec.field_Mutation_register_args(ctx, rawArgs)
+		if err != nil {
+			return 0, false
+		}
+
+		return e.ComplexityRoot.Mutation.Register(childComplexity, args["input"].(muster.RegisterInput)), true
 	case "Mutation.registerNode":
 		if e.ComplexityRoot.Mutation.RegisterNode == nil {
 			break
@@ -3753,6 +3859,17 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Query.Peers(childComplexity, args["uid"].(string), args["incarnation"].(int64)), true
+	case "Query.registrations":
+		if e.ComplexityRoot.Query.Registrations == nil {
+			break
+		}
+
+		args, err := ec.field_Query_registrations_args(ctx, rawArgs)
+		if err != nil {
+			return 0, false
+		}
+
+		return e.ComplexityRoot.Query.Registrations(childComplexity, args["cluster"].(*string), args["protocol"].(*string), args["service"].(*string), args["address"].(*string), args["preferred"].(*bool)), true
 	case "Query.serverInfo":
 		if e.ComplexityRoot.Query.ServerInfo == nil {
 			break
@@ -3849,6 +3966,19 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 
 		return e.ComplexityRoot.RegisterNodePayload.Server(childComplexity), true
 
+	case "RegisterPayload.registration":
+		if e.ComplexityRoot.RegisterPayload.Registration == nil {
+			break
+		}
+
+		return e.ComplexityRoot.RegisterPayload.Registration(childComplexity), true
+	case "RegisterPayload.revision":
+		if e.ComplexityRoot.RegisterPayload.Revision == nil {
+			break
+		}
+
+		return e.ComplexityRoot.RegisterPayload.Revision(childComplexity), true
+
 	case "RegisterServicePayload.revision":
 		if e.ComplexityRoot.RegisterServicePayload.Revision == nil {
 			break
@@ -3861,6 +3991,182 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.RegisterServicePayload.Service(childComplexity), true
+
+	case "Registration.address":
+		if e.ComplexityRoot.Registration.Address == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Registration.Address(childComplexity), true
+	case "Registration.annotations":
+		if e.ComplexityRoot.Registration.Annotations == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Registration.Annotations(childComplexity), true
+	case "Registration.cluster":
+		if e.ComplexityRoot.Registration.Cluster == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Registration.Cluster(childComplexity), true
+	case "Registration.key":
+		if e.ComplexityRoot.Registration.Key == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Registration.Key(childComplexity), true
+	case "Registration.origin":
+		if e.ComplexityRoot.Registration.Origin == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Registration.Origin(childComplexity), true
+	case "Registration.own":
+		if e.ComplexityRoot.Registration.Own == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Registration.Own(childComplexity), true
+	case "Registration.owners":
+		if e.ComplexityRoot.Registration.Owners == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Registration.Owners(childComplexity), true
+	case "Registration.port":
+		if e.ComplexityRoot.Registration.Port == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Registration.Port(childComplexity), true
+	case "Registration.priority":
+		if e.ComplexityRoot.Registration.Priority == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Registration.Priority(childComplexity), true
+	case "Registration.protocol":
+		if e.ComplexityRoot.Registration.Protocol == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Registration.Protocol(childComplexity), true
+	case "Registration.registeredAt":
+		if e.ComplexityRoot.Registration.RegisteredAt == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Registration.RegisteredAt(childComplexity), true
+	case "Registration.revision":
+		if e.ComplexityRoot.Registration.Revision == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Registration.Revision(childComplexity), true
+	case "Registration.service":
+		if e.ComplexityRoot.Registration.Service == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Registration.Service(childComplexity), true
+	case "Registration.stale":
+		if e.ComplexityRoot.Registration.Stale == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Registration.Stale(childComplexity), true
+	case "Registration.status":
+		if e.ComplexityRoot.Registration.Status == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Registration.Status(childComplexity), true
+	case "Registration.ttl":
+		if e.ComplexityRoot.Registration.TTL == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Registration.TTL(childComplexity), true
+
+	case "RegistrationChange.actor":
+		if e.ComplexityRoot.RegistrationChange.Actor == nil {
+			break
+		}
+
+		return e.ComplexityRoot.RegistrationChange.Actor(childComplexity), true
+	case "RegistrationChange.actorAddr":
+		if e.ComplexityRoot.RegistrationChange.ActorAddr == nil {
+			break
+		}
+
+		return e.ComplexityRoot.RegistrationChange.ActorAddr(childComplexity), true
+	case "RegistrationChange.actorKey":
+		if e.ComplexityRoot.RegistrationChange.ActorKey == nil {
+			break
+		}
+
+		return e.ComplexityRoot.RegistrationChange.ActorKey(childComplexity), true
+	case "RegistrationChange.at":
+		if e.ComplexityRoot.RegistrationChange.At == nil {
+			break
+		}
+
+		return e.ComplexityRoot.RegistrationChange.At(childComplexity), true
+	case "RegistrationChange.cursor":
+		if e.ComplexityRoot.RegistrationChange.Cursor == nil {
+			break
+		}
+
+		return e.ComplexityRoot.RegistrationChange.Cursor(childComplexity), true
+	case "RegistrationChange.registration":
+		if e.ComplexityRoot.RegistrationChange.Entry == nil {
+			break
+		}
+
+		return e.ComplexityRoot.RegistrationChange.Entry(childComplexity), true
+	case "RegistrationChange.kind":
+		if e.ComplexityRoot.RegistrationChange.Kind == nil {
+			break
+		}
+
+		return e.ComplexityRoot.RegistrationChange.Kind(childComplexity), true
+	case "RegistrationChange.left":
+		if e.ComplexityRoot.RegistrationChange.Left == nil {
+			break
+		}
+
+		return e.ComplexityRoot.RegistrationChange.Left(childComplexity), true
+	case "RegistrationChange.previousStatus":
+		if e.ComplexityRoot.RegistrationChange.PreviousStatus == nil {
+			break
+		}
+
+		return e.ComplexityRoot.RegistrationChange.PreviousStatus(childComplexity), true
+	case "RegistrationChange.reason":
+		if e.ComplexityRoot.RegistrationChange.Reason == nil {
+			break
+		}
+
+		return e.ComplexityRoot.RegistrationChange.Reason(childComplexity), true
+	case "RegistrationChange.revision":
+		if e.ComplexityRoot.RegistrationChange.Revision == nil {
+			break
+		}
+
+		return e.ComplexityRoot.RegistrationChange.Revision(childComplexity), true
+	case "RegistrationChange.status":
+		if e.ComplexityRoot.RegistrationChange.Status == nil {
+			break
+		}
+
+		return e.ComplexityRoot.RegistrationChange.Status(childComplexity), true
+	case "RegistrationChange.type":
+		if e.ComplexityRoot.RegistrationChange.Type == nil {
+			break
+		}
+
+		return e.ComplexityRoot.RegistrationChange.Type(childComplexity), true
 
 	case "RegistrationSpec.address":
 		if e.ComplexityRoot.RegistrationSpec.Address == nil {
@@ -3910,6 +4216,31 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.RegistrationSpec.TTL(childComplexity), true
+
+	case "Registrations.asOf":
+		if e.ComplexityRoot.Registrations.AsOf == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Registrations.AsOf(childComplexity), true
+	case "Registrations.complete":
+		if e.ComplexityRoot.Registrations.Complete == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Registrations.Complete(childComplexity), true
+	case "Registrations.entries":
+		if e.ComplexityRoot.Registrations.Entries == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Registrations.Entries(childComplexity), true
+	case "Registrations.revision":
+		if e.ComplexityRoot.Registrations.Revision == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Registrations.Revision(childComplexity), true
 
 	case "ReleaseBrakePayload.brake":
 		if e.ComplexityRoot.ReleaseBrakePayload.Brake == nil {
@@ -4309,6 +4640,12 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Service.Node(childComplexity), true
+	case "Service.notRegisteredBecause":
+		if e.ComplexityRoot.Service.NotRegisteredBecause == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Service.NotRegisteredBecause(childComplexity), true
 	case "Service.ownsInstance":
 		if e.ComplexityRoot.Service.OwnsInstance == nil {
 			break
@@ -4339,6 +4676,12 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Service.RegisterWhenStable(childComplexity), true
+	case "Service.registrationProblems":
+		if e.ComplexityRoot.Service.RegistrationProblems == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Service.RegistrationProblems(childComplexity), true
 	case "Service.removedAt":
 		if e.ComplexityRoot.Service.RemovedAt == nil {
 			break
@@ -4734,6 +5077,17 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Subscription.NodeChanges(childComplexity, args["since"].(*muster.Cursor), args["initial"].(*bool), args["filter"].(*muster.NodeFilter)), true
+	case "Subscription.registrationChanges":
+		if e.ComplexityRoot.Subscription.RegistrationChanges == nil {
+			break
+		}
+
+		args, err := ec.field_Subscription_registrationChanges_args(ctx, rawArgs)
+		if err != nil {
+			return 0, false
+		}
+
+		return e.ComplexityRoot.Subscription.RegistrationChanges(childComplexity, args["since"].(*muster.Cursor), args["initial"].(*bool), args["filter"].(*muster.RegistrationFilter)), true
 	case "Subscription.serviceChanges":
 		if e.ComplexityRoot.Subscription.ServiceChanges == nil {
 			break
@@ -4946,6 +5300,7 @@ func (e *executableSchema) Exec(ctx context.Context) graphql.ResponseHandler {
 			graphql.NewInputUnmarshaler("CreateJoinTokenInput", ec.unmarshalInputCreateJoinTokenInput),
 			graphql.NewInputUnmarshaler("CreateSignInInput", ec.unmarshalInputCreateSignInInput),
 			graphql.NewInputUnmarshaler("DeployServiceInput", ec.unmarshalInputDeployServiceInput),
+			graphql.NewInputUnmarshaler("DeregisterInput", ec.unmarshalInputDeregisterInput),
 			graphql.NewInputUnmarshaler("DrainNodeInput", ec.unmarshalInputDrainNodeInput),
 			graphql.NewInputUnmarshaler("ForgetNodeInput", ec.unmarshalInputForgetNodeInput),
 			graphql.NewInputUnmarshaler("HealthFilter", ec.unmarshalInputHealthFilter),
@@ -4960,8 +5315,10 @@ func (e *executableSchema) Exec(ctx context.Context) graphql.ResponseHandler {
 			graphql.NewInputUnmarshaler("MachineUsageInput", ec.unmarshalInputMachineUsageInput),
 			graphql.NewInputUnmarshaler("NodeFilter", ec.unmarshalInputNodeFilter),
 			graphql.NewInputUnmarshaler("PublishInput", ec.unmarshalInputPublishInput),
+			graphql.NewInputUnmarshaler("RegisterInput", ec.unmarshalInputRegisterInput),
 			graphql.NewInputUnmarshaler("RegisterNodeInput", ec.unmarshalInputRegisterNodeInput),
 			graphql.NewInputUnmarshaler("RegisterServiceInput", ec.unmarshalInputRegisterServiceInput),
+			graphql.NewInputUnmarshaler("RegistrationFilter", ec.unmarshalInputRegistrationFilter),
 			graphql.NewInputUnmarshaler("RegistrationSpecInput", ec.unmarshalInputRegistrationSpecInput),
 			graphql.NewInputUnmarshaler("ReleaseBrakeInput", ec.unmarshalInputReleaseBrakeInput),
 			graphql.NewInputUnmarshaler("RemoveImageInput", ec.unmarshalInputRemoveImageInput),
@@ -5144,6 +5501,8 @@ enum Access {
   NODE
   "REGISTRAR within its scope, OPERATOR and ADMIN."
   REGISTRAR
+  "REGISTRAR, VIEWER, OPERATOR and ADMIN."
+  REGISTRAR_OR_VIEWER
   "Who presents a join token instead of a key."
   JOIN_TOKEN
 }
@@ -5240,6 +5599,19 @@ type Query {
     "Continue after this edge."
     after: String
   ): ServiceConnection @auth(requires: VIEWER)
+  "What is registered in the discovery feed, this cluster's own entries and others', in order of their addresses as numbers, IPv4 first. It is answered from memory."
+  registrations(
+    "Only in this cluster; absent or *: any."
+    cluster: String
+    "Only of this protocol; absent or *: any."
+    protocol: String
+    "Only of this service; absent or *: any."
+    service: String
+    "Only at this IP address; absent or *: any."
+    address: String
+    "Only those of the best priority level that has any which are not stale."
+    preferred: Boolean = false
+  ): Registrations @auth(requires: REGISTRAR_OR_VIEWER)
   "The volumes of the nodes in order of their name. A name is in the whole cluster one volume, unless nodes came together that each had one."
   volumes(
     "Only on this node: its id or uid."
@@ -5418,6 +5790,16 @@ type Mutation {
     "Which service."
     input: RemoveServiceInput!
   ): RemoveServicePayload @auth(requires: OPERATOR)
+  "Registers an entry in the discovery feed by hand, or changes one."
+  register(
+    "The entry."
+    input: RegisterInput!
+  ): RegisterPayload @auth(requires: REGISTRAR)
+  "Takes an entry that was registered by hand out of the discovery feed."
+  deregister(
+    "Which entry."
+    input: DeregisterInput!
+  ): DeregisterPayload @auth(requires: REGISTRAR)
   "For services: says what a TTL check found; UNAVAILABLE while its node is away."
   reportCheck(
     "Which check, and what."
@@ -5513,6 +5895,15 @@ type Subscription {
     "Only the services that match all of it."
     filter: ServiceFilter
   ): ServiceChange @auth(requires: VIEWER)
+  "What is registered in the discovery feed and what is removed from it. Refreshes are no events; one that is removed is delivered as it was, with left: true."
+  registrationChanges(
+    "Resume after this cursor: the log is replayed, then it goes live."
+    since: Cursor
+    "Without ` + "`" + `since` + "`" + `: begin with what is registered. False: begin at now."
+    initial: Boolean = true
+    "Only the entries that match all of it."
+    filter: RegistrationFilter
+  ): RegistrationChange @auth(requires: REGISTRAR_OR_VIEWER)
   "What an instance wrote to its console, piece by piece, until it is terminated. UNAVAILABLE: its node is away; go on later with ` + "`" + `after` + "`" + `."
   instanceLogs(
     "The instance's id."
@@ -5916,6 +6307,8 @@ enum ChangeKind {
   CLUSTER
   "A service."
   SERVICE
+  "An entry of the discovery feed; it has no health."
+  REGISTRATION
   "An image of the server's; it has no health."
   IMAGE
 }
@@ -6210,6 +6603,10 @@ type Service {
   registerWhenStable: [RegistrationSpec!]!
   "How long it has to be well before it is stable."
   stableFor: Duration!
+  "Why its entries are not in the discovery feed at present; empty: they are, or it has none."
+  notRegisteredBecause: String!
+  "What is wrong with entries of it that cannot be published as they are."
+  registrationProblems: [String!]!
   "What was observed."
   status: ServiceStatus!
   "Why it is in this status."
@@ -6645,6 +7042,156 @@ input ReportCheckInput {
 type ReportCheckPayload {
   "The service."
   service: Service
+}
+
+# --- the discovery feed ------------------------------------------------------
+
+"What became of an entry."
+enum EntryStatus {
+  "It is in the feed."
+  REGISTERED
+  "Its node fell silent while the brake holds: it is in the feed, and may be gone."
+  STALE
+}
+
+"An entry of the discovery feed: where a service is reached."
+type Registration {
+  "What makes it one entry; opaque."
+  key: ID!
+  "The cluster that it is registered in."
+  cluster: String!
+  "What it speaks."
+  protocol: String!
+  "What it is called."
+  service: String!
+  "Its IP address."
+  address: String!
+  "Its port; null: none."
+  port: Int
+  "1 to 255, lower is preferred."
+  priority: Int!
+  "Further facts."
+  annotations: Map
+  "After what it expires unless it is refreshed, such as 5m0s, or never; empty: the feed's longest."
+  ttl: String!
+  "Whether this cluster publishes it."
+  own: Boolean!
+  "The uid of the cluster that published it; empty: nobody said."
+  origin: String!
+  "The services that it is of, or ` + "`" + `manual` + "`" + `; none of what others published."
+  owners: [String!]!
+  "What became of it."
+  status: EntryStatus!
+  "Whether its node fell silent while the brake holds: it may be gone."
+  stale: Boolean!
+  "When it was registered first."
+  registeredAt: Time!
+  "The revision of its newest change."
+  revision: Int64!
+}
+
+"Entries that were looked up."
+type Registrations {
+  "The entries."
+  entries: [Registration!]!
+  "Whether what others registered is known up to asOf. False: the feed cannot be reached, and it is what was known then."
+  complete: Boolean!
+  "Up to when."
+  asOf: Time!
+  "The revision that it was read at."
+  revision: Int64!
+}
+
+"A change of the discovery feed."
+type RegistrationChange {
+  "What the event is."
+  type: EventType!
+  "Resume after it; null on PRESENT."
+  cursor: Cursor
+  "Its place in the log."
+  revision: Int64!
+  "When it was committed."
+  at: Time!
+  "What kind of thing changed; null on SYNCED and PROGRESS."
+  kind: ChangeKind
+  "Why; of one that was removed, why it is gone."
+  reason: String!
+  "Who."
+  actor: String!
+  "The id of the actor's access key; empty where it had none."
+  actorKey: ID!
+  "The address that the actor called from; empty where that is not known."
+  actorAddr: String!
+  "The status before; empty: it was not there."
+  previousStatus: String!
+  "The status after."
+  status: String!
+  "Whether it was removed."
+  left: Boolean!
+  "The entry as it is, or as it was when it was removed; null on SYNCED and PROGRESS."
+  registration: Registration
+}
+
+"Selects entries; an absent field, or *, is any."
+input RegistrationFilter {
+  "Only in this cluster."
+  cluster: String = ""
+  "Only of this protocol."
+  protocol: String = ""
+  "Only of this service."
+  service: String = ""
+  "Only at this IP address."
+  address: String = ""
+}
+
+"An entry to register by hand."
+input RegisterInput {
+  "The cluster to register in: letters, digits, hyphens and underscores, a letter first."
+  cluster: String!
+  "What it speaks, such as http."
+  protocol: String!
+  "What it is called."
+  service: String!
+  "Its IP address."
+  address: String!
+  "Its port; absent: none."
+  port: Int
+  "1 to 255, lower is preferred."
+  priority: Int = 100
+  "Further facts."
+  annotations: Map
+  "After what it expires unless it is refreshed: whole seconds; absent: the feed's longest."
+  ttl: Duration
+}
+
+"The registered entry."
+type RegisterPayload {
+  "The entry."
+  registration: Registration
+  "The revision of the commit."
+  revision: Int64!
+}
+
+"Which entry to take out."
+input DeregisterInput {
+  "The cluster that it is registered in."
+  cluster: String!
+  "What it speaks."
+  protocol: String!
+  "What it is called."
+  service: String!
+  "Its IP address."
+  address: String!
+  "Its port; absent: none."
+  port: Int
+}
+
+"The entry that was taken out."
+type DeregisterPayload {
+  "The entry as it was."
+  registration: Registration
+  "The revision of the commit."
+  revision: Int64!
 }
 
 # --- logs ------------------------------------------------------------------
@@ -8311,6 +8858,16 @@ func (ec *executionContext) childFields_DeployServicePayload(ctx context.Context
 	return nil, fmt.Errorf("no field named %q was found under type DeployServicePayload", field.Name)
 }
 
+func (ec *executionContext) childFields_DeregisterPayload(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+	switch field.Name {
+	case "registration":
+		return ec.fieldContext_DeregisterPayload_registration(ctx, field)
+	case "revision":
+		return ec.fieldContext_DeregisterPayload_revision(ctx, field)
+	}
+	return nil, fmt.Errorf("no field named %q was found under type DeregisterPayload", field.Name)
+}
+
 func (ec *executionContext) childFields_Drain(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
 	switch field.Name {
 	case "since":
@@ -8947,6 +9504,16 @@ func (ec *executionContext) childFields_RegisterNodePayload(ctx context.Context,
 	return nil, fmt.Errorf("no field named %q was found under type RegisterNodePayload", field.Name)
 }
 
+func (ec *executionContext) childFields_RegisterPayload(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+	switch field.Name {
+	case "registration":
+		return ec.fieldContext_RegisterPayload_registration(ctx, field)
+	case "revision":
+		return ec.fieldContext_RegisterPayload_revision(ctx, field)
+	}
+	return nil, fmt.Errorf("no field named %q was found under type RegisterPayload", field.Name)
+}
+
 func (ec *executionContext) childFields_RegisterServicePayload(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
 	switch field.Name {
 	case "service":
@@ -8955,6 +9522,76 @@ func (ec *executionContext) childFields_RegisterServicePayload(ctx context.Conte
 		return ec.fieldContext_RegisterServicePayload_revision(ctx, field)
 	}
 	return nil, fmt.Errorf("no field named %q was found under type RegisterServicePayload", field.Name)
+}
+
+func (ec *executionContext) childFields_Registration(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+	switch field.Name {
+	case "key":
+		return ec.fieldContext_Registration_key(ctx, field)
+	case "cluster":
+		return ec.fieldContext_Registration_cluster(ctx, field)
+	case "protocol":
+		return ec.fieldContext_Registration_protocol(ctx, field)
+	case "service":
+		return ec.fieldContext_Registration_service(ctx, field)
+	case "address":
+		return ec.fieldContext_Registration_address(ctx, field)
+	case "port":
+		return ec.fieldContext_Registration_port(ctx, field)
+	case "priority":
+		return ec.fieldContext_Registration_priority(ctx, field)
+	case "annotations":
+		return ec.fieldContext_Registration_annotations(ctx, field)
+	case "ttl":
+		return ec.fieldContext_Registration_ttl(ctx, field)
+	case "own":
+		return ec.fieldContext_Registration_own(ctx, field)
+	case "origin":
+		return ec.fieldContext_Registration_origin(ctx, field)
+	case "owners":
+		return ec.fieldContext_Registration_owners(ctx, field)
+	case "status":
+		return ec.fieldContext_Registration_status(ctx, field)
+	case "stale":
+		return ec.fieldContext_Registration_stale(ctx, field)
+	case "registeredAt":
+		return ec.fieldContext_Registration_registeredAt(ctx, field)
+	case "revision":
+		return ec.fieldContext_Registration_revision(ctx, field)
+	}
+	return nil, fmt.Errorf("no field named %q was found under type Registration", field.Name)
+}
+
+func (ec *executionContext) childFields_RegistrationChange(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+	switch field.Name {
+	case "type":
+		return ec.fieldContext_RegistrationChange_type(ctx, field)
+	case "cursor":
+		return ec.fieldContext_RegistrationChange_cursor(ctx, field)
+	case "revision":
+		return ec.fieldContext_RegistrationChange_revision(ctx, field)
+	case "at":
+		return ec.fieldContext_RegistrationChange_at(ctx, field)
+	case "kind":
+		return ec.fieldContext_RegistrationChange_kind(ctx, field)
+	case "reason":
+		return ec.fieldContext_RegistrationChange_reason(ctx, field)
+	case "actor":
+		return ec.fieldContext_RegistrationChange_actor(ctx, field)
+	case "actorKey":
+		return ec.fieldContext_RegistrationChange_actorKey(ctx, field)
+	case "actorAddr":
+		return ec.fieldContext_RegistrationChange_actorAddr(ctx, field)
+	case "previousStatus":
+		return ec.fieldContext_RegistrationChange_previousStatus(ctx, field)
+	case "status":
+		return ec.fieldContext_RegistrationChange_status(ctx, field)
+	case "left":
+		return ec.fieldContext_RegistrationChange_left(ctx, field)
+	case "registration":
+		return ec.fieldContext_RegistrationChange_registration(ctx, field)
+	}
+	return nil, fmt.Errorf("no field named %q was found under type RegistrationChange", field.Name)
 }
 
 func (ec *executionContext) childFields_RegistrationSpec(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
@@ -8977,6 +9614,20 @@ func (ec *executionContext) childFields_RegistrationSpec(ctx context.Context, fi
 		return ec.fieldContext_RegistrationSpec_ttl(ctx, field)
 	}
 	return nil, fmt.Errorf("no field named %q was found under type RegistrationSpec", field.Name)
+}
+
+func (ec *executionContext) childFields_Registrations(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+	switch field.Name {
+	case "entries":
+		return ec.fieldContext_Registrations_entries(ctx, field)
+	case "complete":
+		return ec.fieldContext_Registrations_complete(ctx, field)
+	case "asOf":
+		return ec.fieldContext_Registrations_asOf(ctx, field)
+	case "revision":
+		return ec.fieldContext_Registrations_revision(ctx, field)
+	}
+	return nil, fmt.Errorf("no field named %q was found under type Registrations", field.Name)
 }
 
 func (ec *executionContext) childFields_ReleaseBrakePayload(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
@@ -9197,6 +9848,10 @@ func (ec *executionContext) childFields_Service(ctx context.Context, field graph
 		return ec.fieldContext_Service_registerWhenStable(ctx, field)
 	case "stableFor":
 		return ec.fieldContext_Service_stableFor(ctx, field)
+	case "notRegisteredBecause":
+		return ec.fieldContext_Service_notRegisteredBecause(ctx, field)
+	case "registrationProblems":
+		return ec.fieldContext_Service_registrationProblems(ctx, field)
 	case "status":
 		return ec.fieldContext_Service_status(ctx, field)
 	case "statusReason":
@@ -9735,6 +10390,20 @@ func (ec *executionContext) field_Mutation_deployService_args(ctx context.Contex
 	return args, nil
 }
 
+func (ec *executionContext) field_Mutation_deregister_args(ctx context.Context, rawArgs map[string]any) (map[string]any, error) {
+	var err error
+	args := map[string]any{}
+	arg0, err := graphql.ProcessArgField(ctx, rawArgs, "input",
+		func(ctx context.Context, v any) (muster.DeregisterInput, error) {
+			return ec.unmarshalNDeregisterInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚐDeregisterInput(ctx, v)
+		})
+	if err != nil {
+		return nil, err
+	}
+	args["input"] = arg0
+	return args, nil
+}
+
 func (ec *executionContext) field_Mutation_drainNode_args(ctx context.Context, rawArgs map[string]any) (map[string]any, error) {
 	var err error
 	args := map[string]any{}
@@ -9853,6 +10522,20 @@ func (ec *executionContext) field_Mutation_registerService_args(ctx context.Cont
 	arg0, err := graphql.ProcessArgField(ctx, rawArgs, "input",
 		func(ctx context.Context, v any) (muster.RegisterServiceInput, error) {
 			return ec.unmarshalNRegisterServiceInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚐRegisterServiceInput(ctx, v)
+		})
+	if err != nil {
+		return nil, err
+	}
+	args["input"] = arg0
+	return args, nil
+}
+
+func (ec *executionContext) field_Mutation_register_args(ctx context.Context, rawArgs map[string]any) (map[string]any, error) {
+	var err error
+	args := map[string]any{}
+	arg0, err := graphql.ProcessArgField(ctx, rawArgs, "input",
+		func(ctx context.Context, v any) (muster.RegisterInput, error) {
+			return ec.unmarshalNRegisterInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚐRegisterInput(ctx, v)
 		})
 	if err != nil {
 		return nil, err
@@ -10427,6 +11110,52 @@ func (ec *executionContext) field_Query_peers_args(ctx context.Context, rawArgs 
 	return args, nil
 }
 
+func (ec *executionContext) field_Query_registrations_args(ctx context.Context, rawArgs map[string]any) (map[string]any, error) {
+	var err error
+	args := map[string]any{}
+	arg0, err := graphql.ProcessArgField(ctx, rawArgs, "cluster",
+		func(ctx context.Context, v any) (*string, error) {
+			return ec.unmarshalOString2ᚖstring(ctx, v)
+		})
+	if err != nil {
+		return nil, err
+	}
+	args["cluster"] = arg0
+	arg1, err := graphql.ProcessArgField(ctx, rawArgs, "protocol",
+		func(ctx context.Context, v any) (*string, error) {
+			return ec.unmarshalOString2ᚖstring(ctx, v)
+		})
+	if err != nil {
+		return nil, err
+	}
+	args["protocol"] = arg1
+	arg2, err := graphql.ProcessArgField(ctx, rawArgs, "service",
+		func(ctx context.Context, v any) (*string, error) {
+			return ec.unmarshalOString2ᚖstring(ctx, v)
+		})
+	if err != nil {
+		return nil, err
+	}
+	args["service"] = arg2
+	arg3, err := graphql.ProcessArgField(ctx, rawArgs, "address",
+		func(ctx context.Context, v any) (*string, error) {
+			return ec.unmarshalOString2ᚖstring(ctx, v)
+		})
+	if err != nil {
+		return nil, err
+	}
+	args["address"] = arg3
+	arg4, err := graphql.ProcessArgField(ctx, rawArgs, "preferred",
+		func(ctx context.Context, v any) (*bool, error) {
+			return ec.unmarshalOBoolean2ᚖbool(ctx, v)
+		})
+	if err != nil {
+		return nil, err
+	}
+	args["preferred"] = arg4
+	return args, nil
+}
+
 func (ec *executionContext) field_Query_service_args(ctx context.Context, rawArgs map[string]any) (map[string]any, error) {
 	var err error
 	args := map[string]any{}
@@ -10657,6 +11386,36 @@ func (ec *executionContext) field_Subscription_nodeChanges_args(ctx context.Cont
 	arg2, err := graphql.ProcessArgField(ctx, rawArgs, "filter",
 		func(ctx context.Context, v any) (*muster.NodeFilter, error) {
 			return ec.unmarshalONodeFilter2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐNodeFilter(ctx, v)
+		})
+	if err != nil {
+		return nil, err
+	}
+	args["filter"] = arg2
+	return args, nil
+}
+
+func (ec *executionContext) field_Subscription_registrationChanges_args(ctx context.Context, rawArgs map[string]any) (map[string]any, error) {
+	var err error
+	args := map[string]any{}
+	arg0, err := graphql.ProcessArgField(ctx, rawArgs, "since",
+		func(ctx context.Context, v any) (*muster.Cursor, error) {
+			return ec.unmarshalOCursor2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐCursor(ctx, v)
+		})
+	if err != nil {
+		return nil, err
+	}
+	args["since"] = arg0
+	arg1, err := graphql.ProcessArgField(ctx, rawArgs, "initial",
+		func(ctx context.Context, v any) (*bool, error) {
+			return ec.unmarshalOBoolean2ᚖbool(ctx, v)
+		})
+	if err != nil {
+		return nil, err
+	}
+	args["initial"] = arg1
+	arg2, err := graphql.ProcessArgField(ctx, rawArgs, "filter",
+		func(ctx context.Context, v any) (*muster.RegistrationFilter, error) {
+			return ec.unmarshalORegistrationFilter2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐRegistrationFilter(ctx, v)
 		})
 	if err != nil {
 		return nil, err
@@ -14249,6 +15008,61 @@ func (ec *executionContext) _DeployServicePayload_revision(ctx context.Context, 
 }
 func (ec *executionContext) fieldContext_DeployServicePayload_revision(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
 	return graphql.NewScalarFieldContext("DeployServicePayload", field, false, false, "Int64")
+}
+
+func (ec *executionContext) _DeregisterPayload_registration(ctx context.Context, field graphql.CollectedField, obj *DeregisterPayload) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_DeregisterPayload_registration(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Registration, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *muster.Entry) graphql.Marshaler {
+			return ec.marshalORegistration2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐEntry(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_DeregisterPayload_registration(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "DeregisterPayload",
+		Field:      field,
+		IsMethod:   false,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_Registration(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _DeregisterPayload_revision(ctx context.Context, field graphql.CollectedField, obj *DeregisterPayload) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_DeregisterPayload_revision(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Revision, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v int64) graphql.Marshaler {
+			return ec.marshalNInt642int64(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_DeregisterPayload_revision(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("DeregisterPayload", field, false, false, "Int64")
 }
 
 func (ec *executionContext) _Drain_since(ctx context.Context, field graphql.CollectedField, obj *muster.Drain) (ret graphql.Marshaler) {
@@ -19351,6 +20165,130 @@ func (ec *executionContext) fieldContext_Mutation_removeService(ctx context.Cont
 	return fc, nil
 }
 
+func (ec *executionContext) _Mutation_register(ctx context.Context, field graphql.CollectedField) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Mutation_register(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			fc := graphql.GetFieldContext(ctx)
+			return ec.Resolvers.Mutation().Register(ctx, fc.Args["input"].(muster.RegisterInput))
+		},
+		func(ctx context.Context, next graphql.Resolver) graphql.Resolver {
+			directive0 := next
+
+			directive1 := func(ctx context.Context) (any, error) {
+				requires, err := ec.unmarshalNAccess2githubᚗcomᚋmusterᚑcloudᚋmusterᚐAccess(ctx, "REGISTRAR")
+				if err != nil {
+					var zeroVal *RegisterPayload
+					return zeroVal, err
+				}
+				if ec.Directives.Auth == nil {
+					var zeroVal *RegisterPayload
+					return zeroVal, errors.New("directive auth is not implemented")
+				}
+				return ec.Directives.Auth(ctx, nil, directive0, requires)
+			}
+
+			next = directive1
+			return next
+		},
+		func(ctx context.Context, selections ast.SelectionSet, v *RegisterPayload) graphql.Marshaler {
+			return ec.marshalORegisterPayload2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐRegisterPayload(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Mutation_register(ctx context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "Mutation",
+		Field:      field,
+		IsMethod:   true,
+		IsResolver: true,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_RegisterPayload(ctx, field)
+		},
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			err = ec.Recover(ctx, r)
+			ec.Error(ctx, err)
+		}
+	}()
+	ctx = graphql.WithFieldContext(ctx, fc)
+	if fc.Args, err = ec.field_Mutation_register_args(ctx, field.ArgumentMap(ec.Variables)); err != nil {
+		ec.Error(ctx, err)
+		return fc, err
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _Mutation_deregister(ctx context.Context, field graphql.CollectedField) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Mutation_deregister(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			fc := graphql.GetFieldContext(ctx)
+			return ec.Resolvers.Mutation().Deregister(ctx, fc.Args["input"].(muster.DeregisterInput))
+		},
+		func(ctx context.Context, next graphql.Resolver) graphql.Resolver {
+			directive0 := next
+
+			directive1 := func(ctx context.Context) (any, error) {
+				requires, err := ec.unmarshalNAccess2githubᚗcomᚋmusterᚑcloudᚋmusterᚐAccess(ctx, "REGISTRAR")
+				if err != nil {
+					var zeroVal *DeregisterPayload
+					return zeroVal, err
+				}
+				if ec.Directives.Auth == nil {
+					var zeroVal *DeregisterPayload
+					return zeroVal, errors.New("directive auth is not implemented")
+				}
+				return ec.Directives.Auth(ctx, nil, directive0, requires)
+			}
+
+			next = directive1
+			return next
+		},
+		func(ctx context.Context, selections ast.SelectionSet, v *DeregisterPayload) graphql.Marshaler {
+			return ec.marshalODeregisterPayload2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐDeregisterPayload(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Mutation_deregister(ctx context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "Mutation",
+		Field:      field,
+		IsMethod:   true,
+		IsResolver: true,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_DeregisterPayload(ctx, field)
+		},
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			err = ec.Recover(ctx, r)
+			ec.Error(ctx, err)
+		}
+	}()
+	ctx = graphql.WithFieldContext(ctx, fc)
+	if fc.Args, err = ec.field_Mutation_deregister_args(ctx, field.ArgumentMap(ec.Variables)); err != nil {
+		ec.Error(ctx, err)
+		return fc, err
+	}
+	return fc, nil
+}
+
 func (ec *executionContext) _Mutation_reportCheck(ctx context.Context, field graphql.CollectedField) (ret graphql.Marshaler) {
 	return graphql.ResolveField(
 		ctx,
@@ -22242,6 +23180,68 @@ func (ec *executionContext) fieldContext_Query_services(ctx context.Context, fie
 	return fc, nil
 }
 
+func (ec *executionContext) _Query_registrations(ctx context.Context, field graphql.CollectedField) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Query_registrations(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			fc := graphql.GetFieldContext(ctx)
+			return ec.Resolvers.Query().Registrations(ctx, fc.Args["cluster"].(*string), fc.Args["protocol"].(*string), fc.Args["service"].(*string), fc.Args["address"].(*string), fc.Args["preferred"].(*bool))
+		},
+		func(ctx context.Context, next graphql.Resolver) graphql.Resolver {
+			directive0 := next
+
+			directive1 := func(ctx context.Context) (any, error) {
+				requires, err := ec.unmarshalNAccess2githubᚗcomᚋmusterᚑcloudᚋmusterᚐAccess(ctx, "REGISTRAR_OR_VIEWER")
+				if err != nil {
+					var zeroVal *muster.Registrations
+					return zeroVal, err
+				}
+				if ec.Directives.Auth == nil {
+					var zeroVal *muster.Registrations
+					return zeroVal, errors.New("directive auth is not implemented")
+				}
+				return ec.Directives.Auth(ctx, nil, directive0, requires)
+			}
+
+			next = directive1
+			return next
+		},
+		func(ctx context.Context, selections ast.SelectionSet, v *muster.Registrations) graphql.Marshaler {
+			return ec.marshalORegistrations2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐRegistrations(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Query_registrations(ctx context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "Query",
+		Field:      field,
+		IsMethod:   true,
+		IsResolver: true,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_Registrations(ctx, field)
+		},
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			err = ec.Recover(ctx, r)
+			ec.Error(ctx, err)
+		}
+	}()
+	ctx = graphql.WithFieldContext(ctx, fc)
+	if fc.Args, err = ec.field_Query_registrations_args(ctx, field.ArgumentMap(ec.Variables)); err != nil {
+		ec.Error(ctx, err)
+		return fc, err
+	}
+	return fc, nil
+}
+
 func (ec *executionContext) _Query_volumes(ctx context.Context, field graphql.CollectedField) (ret graphql.Marshaler) {
 	return graphql.ResolveField(
 		ctx,
@@ -23042,6 +24042,61 @@ func (ec *executionContext) fieldContext_RegisterNodePayload_revision(_ context.
 	return graphql.NewScalarFieldContext("RegisterNodePayload", field, false, false, "Int64")
 }
 
+func (ec *executionContext) _RegisterPayload_registration(ctx context.Context, field graphql.CollectedField, obj *RegisterPayload) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_RegisterPayload_registration(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Registration, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *muster.Entry) graphql.Marshaler {
+			return ec.marshalORegistration2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐEntry(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_RegisterPayload_registration(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "RegisterPayload",
+		Field:      field,
+		IsMethod:   false,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_Registration(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _RegisterPayload_revision(ctx context.Context, field graphql.CollectedField, obj *RegisterPayload) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_RegisterPayload_revision(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Revision, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v int64) graphql.Marshaler {
+			return ec.marshalNInt642int64(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_RegisterPayload_revision(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("RegisterPayload", field, false, false, "Int64")
+}
+
 func (ec *executionContext) _RegisterServicePayload_service(ctx context.Context, field graphql.CollectedField, obj *RegisterServicePayload) (ret graphql.Marshaler) {
 	return graphql.ResolveField(
 		ctx,
@@ -23095,6 +24150,682 @@ func (ec *executionContext) _RegisterServicePayload_revision(ctx context.Context
 }
 func (ec *executionContext) fieldContext_RegisterServicePayload_revision(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
 	return graphql.NewScalarFieldContext("RegisterServicePayload", field, false, false, "Int64")
+}
+
+func (ec *executionContext) _Registration_key(ctx context.Context, field graphql.CollectedField, obj *muster.Entry) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Registration_key(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Key, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNID2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Registration_key(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Registration", field, false, false, "ID")
+}
+
+func (ec *executionContext) _Registration_cluster(ctx context.Context, field graphql.CollectedField, obj *muster.Entry) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Registration_cluster(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Cluster, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Registration_cluster(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Registration", field, false, false, "String")
+}
+
+func (ec *executionContext) _Registration_protocol(ctx context.Context, field graphql.CollectedField, obj *muster.Entry) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Registration_protocol(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Protocol, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Registration_protocol(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Registration", field, false, false, "String")
+}
+
+func (ec *executionContext) _Registration_service(ctx context.Context, field graphql.CollectedField, obj *muster.Entry) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Registration_service(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Service, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Registration_service(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Registration", field, false, false, "String")
+}
+
+func (ec *executionContext) _Registration_address(ctx context.Context, field graphql.CollectedField, obj *muster.Entry) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Registration_address(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Address, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Registration_address(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Registration", field, false, false, "String")
+}
+
+func (ec *executionContext) _Registration_port(ctx context.Context, field graphql.CollectedField, obj *muster.Entry) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Registration_port(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Port, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *int) graphql.Marshaler {
+			return ec.marshalOInt2ᚖint(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Registration_port(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Registration", field, false, false, "Int")
+}
+
+func (ec *executionContext) _Registration_priority(ctx context.Context, field graphql.CollectedField, obj *muster.Entry) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Registration_priority(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Priority, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v int) graphql.Marshaler {
+			return ec.marshalNInt2int(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Registration_priority(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Registration", field, false, false, "Int")
+}
+
+func (ec *executionContext) _Registration_annotations(ctx context.Context, field graphql.CollectedField, obj *muster.Entry) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Registration_annotations(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Annotations, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v muster.Map) graphql.Marshaler {
+			return ec.marshalOMap2githubᚗcomᚋmusterᚑcloudᚋmusterᚐMap(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Registration_annotations(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Registration", field, false, false, "Map")
+}
+
+func (ec *executionContext) _Registration_ttl(ctx context.Context, field graphql.CollectedField, obj *muster.Entry) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Registration_ttl(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return ec.Resolvers.Registration().TTL(ctx, obj)
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Registration_ttl(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Registration", field, true, true, "String")
+}
+
+func (ec *executionContext) _Registration_own(ctx context.Context, field graphql.CollectedField, obj *muster.Entry) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Registration_own(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Own, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v bool) graphql.Marshaler {
+			return ec.marshalNBoolean2bool(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Registration_own(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Registration", field, false, false, "Boolean")
+}
+
+func (ec *executionContext) _Registration_origin(ctx context.Context, field graphql.CollectedField, obj *muster.Entry) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Registration_origin(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Origin, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Registration_origin(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Registration", field, false, false, "String")
+}
+
+func (ec *executionContext) _Registration_owners(ctx context.Context, field graphql.CollectedField, obj *muster.Entry) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Registration_owners(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Owners, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v []string) graphql.Marshaler {
+			return ec.marshalNString2ᚕstringᚄ(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Registration_owners(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Registration", field, false, false, "String")
+}
+
+func (ec *executionContext) _Registration_status(ctx context.Context, field graphql.CollectedField, obj *muster.Entry) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Registration_status(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Status, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v muster.EntryStatus) graphql.Marshaler {
+			return ec.marshalNEntryStatus2githubᚗcomᚋmusterᚑcloudᚋmusterᚐEntryStatus(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Registration_status(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Registration", field, false, false, "EntryStatus")
+}
+
+func (ec *executionContext) _Registration_stale(ctx context.Context, field graphql.CollectedField, obj *muster.Entry) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Registration_stale(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return ec.Resolvers.Registration().Stale(ctx, obj)
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v bool) graphql.Marshaler {
+			return ec.marshalNBoolean2bool(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Registration_stale(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Registration", field, true, true, "Boolean")
+}
+
+func (ec *executionContext) _Registration_registeredAt(ctx context.Context, field graphql.CollectedField, obj *muster.Entry) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Registration_registeredAt(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.RegisteredAt, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v time.Time) graphql.Marshaler {
+			return ec.marshalNTime2timeᚐTime(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Registration_registeredAt(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Registration", field, false, false, "Time")
+}
+
+func (ec *executionContext) _Registration_revision(ctx context.Context, field graphql.CollectedField, obj *muster.Entry) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Registration_revision(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Revision, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v int64) graphql.Marshaler {
+			return ec.marshalNInt642int64(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Registration_revision(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Registration", field, false, false, "Int64")
+}
+
+func (ec *executionContext) _RegistrationChange_type(ctx context.Context, field graphql.CollectedField, obj *muster.Event) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_RegistrationChange_type(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Type, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v muster.EventType) graphql.Marshaler {
+			return ec.marshalNEventType2githubᚗcomᚋmusterᚑcloudᚋmusterᚐEventType(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_RegistrationChange_type(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("RegistrationChange", field, false, false, "EventType")
+}
+
+func (ec *executionContext) _RegistrationChange_cursor(ctx context.Context, field graphql.CollectedField, obj *muster.Event) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_RegistrationChange_cursor(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Cursor(), nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *muster.Cursor) graphql.Marshaler {
+			return ec.marshalOCursor2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐCursor(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_RegistrationChange_cursor(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("RegistrationChange", field, true, false, "Cursor")
+}
+
+func (ec *executionContext) _RegistrationChange_revision(ctx context.Context, field graphql.CollectedField, obj *muster.Event) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_RegistrationChange_revision(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Revision, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v int64) graphql.Marshaler {
+			return ec.marshalNInt642int64(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_RegistrationChange_revision(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("RegistrationChange", field, false, false, "Int64")
+}
+
+func (ec *executionContext) _RegistrationChange_at(ctx context.Context, field graphql.CollectedField, obj *muster.Event) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_RegistrationChange_at(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.At, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v time.Time) graphql.Marshaler {
+			return ec.marshalNTime2timeᚐTime(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_RegistrationChange_at(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("RegistrationChange", field, false, false, "Time")
+}
+
+func (ec *executionContext) _RegistrationChange_kind(ctx context.Context, field graphql.CollectedField, obj *muster.Event) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_RegistrationChange_kind(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Kind, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v muster.ChangeKind) graphql.Marshaler {
+			return ec.marshalOChangeKind2githubᚗcomᚋmusterᚑcloudᚋmusterᚐChangeKind(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_RegistrationChange_kind(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("RegistrationChange", field, false, false, "ChangeKind")
+}
+
+func (ec *executionContext) _RegistrationChange_reason(ctx context.Context, field graphql.CollectedField, obj *muster.Event) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_RegistrationChange_reason(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Reason, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_RegistrationChange_reason(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("RegistrationChange", field, false, false, "String")
+}
+
+func (ec *executionContext) _RegistrationChange_actor(ctx context.Context, field graphql.CollectedField, obj *muster.Event) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_RegistrationChange_actor(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Actor, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_RegistrationChange_actor(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("RegistrationChange", field, false, false, "String")
+}
+
+func (ec *executionContext) _RegistrationChange_actorKey(ctx context.Context, field graphql.CollectedField, obj *muster.Event) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_RegistrationChange_actorKey(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.ActorKey, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v muster.KeyID) graphql.Marshaler {
+			return ec.marshalNID2githubᚗcomᚋmusterᚑcloudᚋmusterᚐKeyID(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_RegistrationChange_actorKey(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("RegistrationChange", field, false, false, "ID")
+}
+
+func (ec *executionContext) _RegistrationChange_actorAddr(ctx context.Context, field graphql.CollectedField, obj *muster.Event) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_RegistrationChange_actorAddr(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.ActorAddr, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_RegistrationChange_actorAddr(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("RegistrationChange", field, false, false, "String")
+}
+
+func (ec *executionContext) _RegistrationChange_previousStatus(ctx context.Context, field graphql.CollectedField, obj *muster.Event) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_RegistrationChange_previousStatus(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.PreviousStatus, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_RegistrationChange_previousStatus(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("RegistrationChange", field, false, false, "String")
+}
+
+func (ec *executionContext) _RegistrationChange_status(ctx context.Context, field graphql.CollectedField, obj *muster.Event) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_RegistrationChange_status(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Status, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_RegistrationChange_status(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("RegistrationChange", field, false, false, "String")
+}
+
+func (ec *executionContext) _RegistrationChange_left(ctx context.Context, field graphql.CollectedField, obj *muster.Event) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_RegistrationChange_left(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Left, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v bool) graphql.Marshaler {
+			return ec.marshalNBoolean2bool(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_RegistrationChange_left(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("RegistrationChange", field, false, false, "Boolean")
+}
+
+func (ec *executionContext) _RegistrationChange_registration(ctx context.Context, field graphql.CollectedField, obj *muster.Event) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_RegistrationChange_registration(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Entry, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *muster.Entry) graphql.Marshaler {
+			return ec.marshalORegistration2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐEntry(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_RegistrationChange_registration(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "RegistrationChange",
+		Field:      field,
+		IsMethod:   false,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_Registration(ctx, field)
+		},
+	}
+	return fc, nil
 }
 
 func (ec *executionContext) _RegistrationSpec_cluster(ctx context.Context, field graphql.CollectedField, obj *muster.RegistrationSpec) (ret graphql.Marshaler) {
@@ -23279,6 +25010,107 @@ func (ec *executionContext) _RegistrationSpec_ttl(ctx context.Context, field gra
 }
 func (ec *executionContext) fieldContext_RegistrationSpec_ttl(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
 	return graphql.NewScalarFieldContext("RegistrationSpec", field, false, false, "Duration")
+}
+
+func (ec *executionContext) _Registrations_entries(ctx context.Context, field graphql.CollectedField, obj *muster.Registrations) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Registrations_entries(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Entries, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v []*muster.Entry) graphql.Marshaler {
+			return ec.marshalNRegistration2ᚕᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐEntryᚄ(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Registrations_entries(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "Registrations",
+		Field:      field,
+		IsMethod:   false,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_Registration(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _Registrations_complete(ctx context.Context, field graphql.CollectedField, obj *muster.Registrations) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Registrations_complete(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Complete, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v bool) graphql.Marshaler {
+			return ec.marshalNBoolean2bool(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Registrations_complete(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Registrations", field, false, false, "Boolean")
+}
+
+func (ec *executionContext) _Registrations_asOf(ctx context.Context, field graphql.CollectedField, obj *muster.Registrations) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Registrations_asOf(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.AsOf, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v time.Time) graphql.Marshaler {
+			return ec.marshalNTime2timeᚐTime(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Registrations_asOf(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Registrations", field, false, false, "Time")
+}
+
+func (ec *executionContext) _Registrations_revision(ctx context.Context, field graphql.CollectedField, obj *muster.Registrations) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Registrations_revision(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Revision, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v int64) graphql.Marshaler {
+			return ec.marshalNInt642int64(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Registrations_revision(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Registrations", field, false, false, "Int64")
 }
 
 func (ec *executionContext) _ReleaseBrakePayload_brake(ctx context.Context, field graphql.CollectedField, obj *ReleaseBrakePayload) (ret graphql.Marshaler) {
@@ -24890,6 +26722,52 @@ func (ec *executionContext) _Service_stableFor(ctx context.Context, field graphq
 }
 func (ec *executionContext) fieldContext_Service_stableFor(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
 	return graphql.NewScalarFieldContext("Service", field, false, false, "Duration")
+}
+
+func (ec *executionContext) _Service_notRegisteredBecause(ctx context.Context, field graphql.CollectedField, obj *muster.Service) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Service_notRegisteredBecause(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return ec.Resolvers.Service().NotRegisteredBecause(ctx, obj)
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Service_notRegisteredBecause(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Service", field, true, true, "String")
+}
+
+func (ec *executionContext) _Service_registrationProblems(ctx context.Context, field graphql.CollectedField, obj *muster.Service) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Service_registrationProblems(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return ec.Resolvers.Service().RegistrationProblems(ctx, obj)
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v []string) graphql.Marshaler {
+			return ec.marshalNString2ᚕstringᚄ(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Service_registrationProblems(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Service", field, true, true, "String")
 }
 
 func (ec *executionContext) _Service_status(ctx context.Context, field graphql.CollectedField, obj *muster.Service) (ret graphql.Marshaler) {
@@ -26666,6 +28544,68 @@ func (ec *executionContext) fieldContext_Subscription_serviceChanges(ctx context
 	}()
 	ctx = graphql.WithFieldContext(ctx, fc)
 	if fc.Args, err = ec.field_Subscription_serviceChanges_args(ctx, field.ArgumentMap(ec.Variables)); err != nil {
+		ec.Error(ctx, err)
+		return fc, err
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _Subscription_registrationChanges(ctx context.Context, field graphql.CollectedField) (ret func(ctx context.Context) graphql.Marshaler) {
+	return graphql.ResolveFieldStream(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Subscription_registrationChanges(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			fc := graphql.GetFieldContext(ctx)
+			return ec.Resolvers.Subscription().RegistrationChanges(ctx, fc.Args["since"].(*muster.Cursor), fc.Args["initial"].(*bool), fc.Args["filter"].(*muster.RegistrationFilter))
+		},
+		func(ctx context.Context, next graphql.Resolver) graphql.Resolver {
+			directive0 := next
+
+			directive1 := func(ctx context.Context) (any, error) {
+				requires, err := ec.unmarshalNAccess2githubᚗcomᚋmusterᚑcloudᚋmusterᚐAccess(ctx, "REGISTRAR_OR_VIEWER")
+				if err != nil {
+					var zeroVal *muster.Event
+					return zeroVal, err
+				}
+				if ec.Directives.Auth == nil {
+					var zeroVal *muster.Event
+					return zeroVal, errors.New("directive auth is not implemented")
+				}
+				return ec.Directives.Auth(ctx, nil, directive0, requires)
+			}
+
+			next = directive1
+			return next
+		},
+		func(ctx context.Context, selections ast.SelectionSet, v *muster.Event) graphql.Marshaler {
+			return ec.marshalORegistrationChange2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐEvent(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Subscription_registrationChanges(ctx context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "Subscription",
+		Field:      field,
+		IsMethod:   true,
+		IsResolver: true,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_RegistrationChange(ctx, field)
+		},
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			err = ec.Recover(ctx, r)
+			ec.Error(ctx, err)
+		}
+	}()
+	ctx = graphql.WithFieldContext(ctx, fc)
+	if fc.Args, err = ec.field_Subscription_registrationChanges_args(ctx, field.ArgumentMap(ec.Variables)); err != nil {
 		ec.Error(ctx, err)
 		return fc, err
 	}
@@ -29531,6 +31471,76 @@ func UnmarshalDeployServiceInput(ctx context.Context, raw any) (muster.DeploySer
 	return out, err
 }
 
+func (ec *executionContext) unmarshalInputDeregisterInput(ctx context.Context, obj any) (muster.DeregisterInput, error) {
+	var it muster.DeregisterInput
+	if obj == nil {
+		return it, nil
+	}
+
+	asMap := map[string]any{}
+	for k, v := range obj.(map[string]any) {
+		asMap[k] = v
+	}
+
+	fieldsInOrder := [...]string{"cluster", "protocol", "service", "address", "port"}
+	for _, k := range fieldsInOrder {
+		v, ok := asMap[k]
+		if !ok {
+			continue
+		}
+		switch k {
+		case "cluster":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("cluster"))
+			data, err := ec.unmarshalNString2string(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Cluster = data
+		case "protocol":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("protocol"))
+			data, err := ec.unmarshalNString2string(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Protocol = data
+		case "service":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("service"))
+			data, err := ec.unmarshalNString2string(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Service = data
+		case "address":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("address"))
+			data, err := ec.unmarshalNString2string(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Address = data
+		case "port":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("port"))
+			data, err := ec.unmarshalOInt2ᚖint(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Port = data
+		}
+	}
+	return it, nil
+}
+
+// UnmarshalDeregisterInput unmarshals raw into the DeregisterInput input type, using the
+// unmarshaler bound to ctx's request. Call it from a resolver to decode an input
+// object that was not passed as a field argument.
+//
+// ctx must come from a gqlgen request; outside one there is no unmarshaler to use
+// and the returned error says so.
+func UnmarshalDeregisterInput(ctx context.Context, raw any) (muster.DeregisterInput, error) {
+	var out muster.DeregisterInput
+	err := graphql.UnmarshalNamedInputFromContext(ctx, "DeregisterInput", raw, &out)
+	return out, err
+}
+
 func (ec *executionContext) unmarshalInputDrainNodeInput(ctx context.Context, obj any) (muster.DrainNodeInput, error) {
 	var it muster.DrainNodeInput
 	if obj == nil {
@@ -30563,6 +32573,101 @@ func UnmarshalPublishInput(ctx context.Context, raw any) (muster.Published, erro
 	return out, err
 }
 
+func (ec *executionContext) unmarshalInputRegisterInput(ctx context.Context, obj any) (muster.RegisterInput, error) {
+	var it muster.RegisterInput
+	if obj == nil {
+		return it, nil
+	}
+
+	asMap := map[string]any{}
+	for k, v := range obj.(map[string]any) {
+		asMap[k] = v
+	}
+
+	if _, present := asMap["priority"]; !present {
+		asMap["priority"] = 100
+	}
+
+	fieldsInOrder := [...]string{"cluster", "protocol", "service", "address", "port", "priority", "annotations", "ttl"}
+	for _, k := range fieldsInOrder {
+		v, ok := asMap[k]
+		if !ok {
+			continue
+		}
+		switch k {
+		case "cluster":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("cluster"))
+			data, err := ec.unmarshalNString2string(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Cluster = data
+		case "protocol":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("protocol"))
+			data, err := ec.unmarshalNString2string(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Protocol = data
+		case "service":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("service"))
+			data, err := ec.unmarshalNString2string(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Service = data
+		case "address":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("address"))
+			data, err := ec.unmarshalNString2string(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Address = data
+		case "port":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("port"))
+			data, err := ec.unmarshalOInt2ᚖint(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Port = data
+		case "priority":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("priority"))
+			data, err := ec.unmarshalOInt2int(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Priority = data
+		case "annotations":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("annotations"))
+			data, err := ec.unmarshalOMap2githubᚗcomᚋmusterᚑcloudᚋmusterᚐMap(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Annotations = data
+		case "ttl":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("ttl"))
+			data, err := ec.unmarshalODuration2ᚖtimeᚐDuration(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.TTL = data
+		}
+	}
+	return it, nil
+}
+
+// UnmarshalRegisterInput unmarshals raw into the RegisterInput input type, using the
+// unmarshaler bound to ctx's request. Call it from a resolver to decode an input
+// object that was not passed as a field argument.
+//
+// ctx must come from a gqlgen request; outside one there is no unmarshaler to use
+// and the returned error says so.
+func UnmarshalRegisterInput(ctx context.Context, raw any) (muster.RegisterInput, error) {
+	var out muster.RegisterInput
+	err := graphql.UnmarshalNamedInputFromContext(ctx, "RegisterInput", raw, &out)
+	return out, err
+}
+
 func (ec *executionContext) unmarshalInputRegisterNodeInput(ctx context.Context, obj any) (muster.RegisterNodeInput, error) {
 	var it muster.RegisterNodeInput
 	if obj == nil {
@@ -30868,6 +32973,82 @@ func (ec *executionContext) unmarshalInputRegisterServiceInput(ctx context.Conte
 func UnmarshalRegisterServiceInput(ctx context.Context, raw any) (muster.RegisterServiceInput, error) {
 	var out muster.RegisterServiceInput
 	err := graphql.UnmarshalNamedInputFromContext(ctx, "RegisterServiceInput", raw, &out)
+	return out, err
+}
+
+func (ec *executionContext) unmarshalInputRegistrationFilter(ctx context.Context, obj any) (muster.RegistrationFilter, error) {
+	var it muster.RegistrationFilter
+	if obj == nil {
+		return it, nil
+	}
+
+	asMap := map[string]any{}
+	for k, v := range obj.(map[string]any) {
+		asMap[k] = v
+	}
+
+	if _, present := asMap["cluster"]; !present {
+		asMap["cluster"] = ""
+	}
+	if _, present := asMap["protocol"]; !present {
+		asMap["protocol"] = ""
+	}
+	if _, present := asMap["service"]; !present {
+		asMap["service"] = ""
+	}
+	if _, present := asMap["address"]; !present {
+		asMap["address"] = ""
+	}
+
+	fieldsInOrder := [...]string{"cluster", "protocol", "service", "address"}
+	for _, k := range fieldsInOrder {
+		v, ok := asMap[k]
+		if !ok {
+			continue
+		}
+		switch k {
+		case "cluster":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("cluster"))
+			data, err := ec.unmarshalOString2string(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Cluster = data
+		case "protocol":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("protocol"))
+			data, err := ec.unmarshalOString2string(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Protocol = data
+		case "service":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("service"))
+			data, err := ec.unmarshalOString2string(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Service = data
+		case "address":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("address"))
+			data, err := ec.unmarshalOString2string(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Address = data
+		}
+	}
+	return it, nil
+}
+
+// UnmarshalRegistrationFilter unmarshals raw into the RegistrationFilter input type, using the
+// unmarshaler bound to ctx's request. Call it from a resolver to decode an input
+// object that was not passed as a field argument.
+//
+// ctx must come from a gqlgen request; outside one there is no unmarshaler to use
+// and the returned error says so.
+func UnmarshalRegistrationFilter(ctx context.Context, raw any) (muster.RegistrationFilter, error) {
+	var out muster.RegistrationFilter
+	err := graphql.UnmarshalNamedInputFromContext(ctx, "RegistrationFilter", raw, &out)
 	return out, err
 }
 
@@ -33694,6 +35875,44 @@ func (ec *executionContext) _DeployServicePayload(ctx context.Context, sel ast.S
 	return out
 }
 
+var deregisterPayloadImplementors = []string{"DeregisterPayload"}
+
+func (ec *executionContext) _DeregisterPayload(ctx context.Context, sel ast.SelectionSet, obj *DeregisterPayload) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, deregisterPayloadImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("DeregisterPayload")
+		case "registration":
+			out.Values[i] = ec._DeregisterPayload_registration(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		case "revision":
+			out.Values[i] = ec._DeregisterPayload_revision(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
 var drainImplementors = []string{"Drain"}
 
 func (ec *executionContext) _Drain(ctx context.Context, sel ast.SelectionSet, obj *muster.Drain) graphql.Marshaler {
@@ -35266,6 +37485,20 @@ func (ec *executionContext) _Mutation(ctx context.Context, sel ast.SelectionSet)
 			if out.Values[i] == graphql.RequiredNull {
 				out.Invalids++
 			}
+		case "register":
+			out.Values[i] = ec.OperationContext.RootResolverMiddleware(innerCtx, func(ctx context.Context) (res graphql.Marshaler) {
+				return ec._Mutation_register(ctx, field)
+			})
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		case "deregister":
+			out.Values[i] = ec.OperationContext.RootResolverMiddleware(innerCtx, func(ctx context.Context) (res graphql.Marshaler) {
+				return ec._Mutation_deregister(ctx, field)
+			})
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
 		case "reportCheck":
 			out.Values[i] = ec.OperationContext.RootResolverMiddleware(innerCtx, func(ctx context.Context) (res graphql.Marshaler) {
 				return ec._Mutation_reportCheck(ctx, field)
@@ -35992,6 +38225,12 @@ func (ec *executionContext) _Query(ctx context.Context, sel ast.SelectionSet) gr
 				func(ctx context.Context) graphql.Marshaler {
 					return ec._Query_services(ctx, field)
 				})
+		case "registrations":
+			out.ResolveRootConcurrently(innerCtx, ec.OperationContext, i,
+				true, false,
+				func(ctx context.Context) graphql.Marshaler {
+					return ec._Query_registrations(ctx, field)
+				})
 		case "volumes":
 			out.ResolveRootConcurrently(innerCtx, ec.OperationContext, i,
 				true, false,
@@ -36173,6 +38412,44 @@ func (ec *executionContext) _RegisterNodePayload(ctx context.Context, sel ast.Se
 	return out
 }
 
+var registerPayloadImplementors = []string{"RegisterPayload"}
+
+func (ec *executionContext) _RegisterPayload(ctx context.Context, sel ast.SelectionSet, obj *RegisterPayload) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, registerPayloadImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("RegisterPayload")
+		case "registration":
+			out.Values[i] = ec._RegisterPayload_registration(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		case "revision":
+			out.Values[i] = ec._RegisterPayload_revision(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
 var registerServicePayloadImplementors = []string{"RegisterServicePayload"}
 
 func (ec *executionContext) _RegisterServicePayload(ctx context.Context, sel ast.SelectionSet, obj *RegisterServicePayload) graphql.Marshaler {
@@ -36192,6 +38469,209 @@ func (ec *executionContext) _RegisterServicePayload(ctx context.Context, sel ast
 		case "revision":
 			out.Values[i] = ec._RegisterServicePayload_revision(ctx, field, obj)
 			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
+var registrationImplementors = []string{"Registration"}
+
+func (ec *executionContext) _Registration(ctx context.Context, sel ast.SelectionSet, obj *muster.Entry) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, registrationImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("Registration")
+		case "key":
+			out.Values[i] = ec._Registration_key(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "cluster":
+			out.Values[i] = ec._Registration_cluster(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "protocol":
+			out.Values[i] = ec._Registration_protocol(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "service":
+			out.Values[i] = ec._Registration_service(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "address":
+			out.Values[i] = ec._Registration_address(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "port":
+			out.Values[i] = ec._Registration_port(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "priority":
+			out.Values[i] = ec._Registration_priority(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "annotations":
+			out.Values[i] = ec._Registration_annotations(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "ttl":
+			out.ResolveConcurrently(ec.OperationContext, &deferred, i,
+				true, true,
+				func(ctx context.Context) graphql.Marshaler {
+					return ec._Registration_ttl(ctx, field, obj)
+				})
+		case "own":
+			out.Values[i] = ec._Registration_own(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "origin":
+			out.Values[i] = ec._Registration_origin(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "owners":
+			out.Values[i] = ec._Registration_owners(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "status":
+			out.Values[i] = ec._Registration_status(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "stale":
+			out.ResolveConcurrently(ec.OperationContext, &deferred, i,
+				true, true,
+				func(ctx context.Context) graphql.Marshaler {
+					return ec._Registration_stale(ctx, field, obj)
+				})
+		case "registeredAt":
+			out.Values[i] = ec._Registration_registeredAt(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "revision":
+			out.Values[i] = ec._Registration_revision(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
+var registrationChangeImplementors = []string{"RegistrationChange"}
+
+func (ec *executionContext) _RegistrationChange(ctx context.Context, sel ast.SelectionSet, obj *muster.Event) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, registrationChangeImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("RegistrationChange")
+		case "type":
+			out.Values[i] = ec._RegistrationChange_type(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "cursor":
+			out.Values[i] = ec._RegistrationChange_cursor(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		case "revision":
+			out.Values[i] = ec._RegistrationChange_revision(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "at":
+			out.Values[i] = ec._RegistrationChange_at(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "kind":
+			out.Values[i] = ec._RegistrationChange_kind(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		case "reason":
+			out.Values[i] = ec._RegistrationChange_reason(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "actor":
+			out.Values[i] = ec._RegistrationChange_actor(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "actorKey":
+			out.Values[i] = ec._RegistrationChange_actorKey(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "actorAddr":
+			out.Values[i] = ec._RegistrationChange_actorAddr(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "previousStatus":
+			out.Values[i] = ec._RegistrationChange_previousStatus(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "status":
+			out.Values[i] = ec._RegistrationChange_status(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "left":
+			out.Values[i] = ec._RegistrationChange_left(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "registration":
+			out.Values[i] = ec._RegistrationChange_registration(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
 				out.Invalids++
 			}
 		default:
@@ -36260,6 +38740,54 @@ func (ec *executionContext) _RegistrationSpec(ctx context.Context, sel ast.Selec
 		case "ttl":
 			out.Values[i] = ec._RegistrationSpec_ttl(ctx, field, obj)
 			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
+var registrationsImplementors = []string{"Registrations"}
+
+func (ec *executionContext) _Registrations(ctx context.Context, sel ast.SelectionSet, obj *muster.Registrations) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, registrationsImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("Registrations")
+		case "entries":
+			out.Values[i] = ec._Registrations_entries(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "complete":
+			out.Values[i] = ec._Registrations_complete(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "asOf":
+			out.Values[i] = ec._Registrations_asOf(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "revision":
+			out.Values[i] = ec._Registrations_revision(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
 				out.Invalids++
 			}
 		default:
@@ -37028,6 +39556,18 @@ func (ec *executionContext) _Service(ctx context.Context, sel ast.SelectionSet, 
 			if out.Values[i] == graphql.Null {
 				atomic.AddUint32(&out.Invalids, 1)
 			}
+		case "notRegisteredBecause":
+			out.ResolveConcurrently(ec.OperationContext, &deferred, i,
+				true, true,
+				func(ctx context.Context) graphql.Marshaler {
+					return ec._Service_notRegisteredBecause(ctx, field, obj)
+				})
+		case "registrationProblems":
+			out.ResolveConcurrently(ec.OperationContext, &deferred, i,
+				true, true,
+				func(ctx context.Context) graphql.Marshaler {
+					return ec._Service_registrationProblems(ctx, field, obj)
+				})
 		case "status":
 			out.Values[i] = ec._Service_status(ctx, field, obj)
 			if out.Values[i] == graphql.Null {
@@ -37626,6 +40166,8 @@ func (ec *executionContext) _Subscription(ctx context.Context, sel ast.Selection
 		return ec._Subscription_instanceChanges(ctx, fields[0])
 	case "serviceChanges":
 		return ec._Subscription_serviceChanges(ctx, fields[0])
+	case "registrationChanges":
+		return ec._Subscription_registrationChanges(ctx, fields[0])
 	case "instanceLogs":
 		return ec._Subscription_instanceLogs(ctx, fields[0])
 	case "serviceLogs":
@@ -38743,6 +41285,11 @@ func (ec *executionContext) unmarshalNDeployServiceInput2githubᚗcomᚋmuster�
 	return res, graphql.ErrorOnPath(ctx, err)
 }
 
+func (ec *executionContext) unmarshalNDeregisterInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚐDeregisterInput(ctx context.Context, v any) (muster.DeregisterInput, error) {
+	res, err := ec.unmarshalInputDeregisterInput(ctx, v)
+	return res, graphql.ErrorOnPath(ctx, err)
+}
+
 func (ec *executionContext) unmarshalNDesiredStatus2githubᚗcomᚋmusterᚑcloudᚋmusterᚐDesiredStatus(ctx context.Context, v any) (muster.DesiredStatus, error) {
 	tmp, err := graphql.UnmarshalString(v)
 	res := muster.DesiredStatus(tmp)
@@ -38773,6 +41320,21 @@ func (ec *executionContext) marshalNDuration2timeᚐDuration(ctx context.Context
 	res := scalar.MarshalDuration(v)
 	if res == graphql.Null {
 		graphql.AddInvalidNullFromMarshaler(ctx, "Duration!")
+	}
+	return res
+}
+
+func (ec *executionContext) unmarshalNEntryStatus2githubᚗcomᚋmusterᚑcloudᚋmusterᚐEntryStatus(ctx context.Context, v any) (muster.EntryStatus, error) {
+	tmp, err := graphql.UnmarshalString(v)
+	res := muster.EntryStatus(tmp)
+	return res, graphql.ErrorOnPath(ctx, err)
+}
+
+func (ec *executionContext) marshalNEntryStatus2githubᚗcomᚋmusterᚑcloudᚋmusterᚐEntryStatus(ctx context.Context, sel ast.SelectionSet, v muster.EntryStatus) graphql.Marshaler {
+	_ = sel
+	res := graphql.MarshalString(string(v))
+	if res == graphql.Null {
+		graphql.AddInvalidNullFromMarshaler(ctx, "EntryStatus!")
 	}
 	return res
 }
@@ -39309,6 +41871,11 @@ func (ec *executionContext) marshalNRefusal2ᚖgithubᚗcomᚋmusterᚑcloudᚋm
 	return ec._Refusal(ctx, sel, v)
 }
 
+func (ec *executionContext) unmarshalNRegisterInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚐRegisterInput(ctx context.Context, v any) (muster.RegisterInput, error) {
+	res, err := ec.unmarshalInputRegisterInput(ctx, v)
+	return res, graphql.ErrorOnPath(ctx, err)
+}
+
 func (ec *executionContext) unmarshalNRegisterNodeInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚐRegisterNodeInput(ctx context.Context, v any) (muster.RegisterNodeInput, error) {
 	res, err := ec.unmarshalInputRegisterNodeInput(ctx, v)
 	return res, graphql.ErrorOnPath(ctx, err)
@@ -39317,6 +41884,30 @@ func (ec *executionContext) unmarshalNRegisterNodeInput2githubᚗcomᚋmusterᚑ
 func (ec *executionContext) unmarshalNRegisterServiceInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚐRegisterServiceInput(ctx context.Context, v any) (muster.RegisterServiceInput, error) {
 	res, err := ec.unmarshalInputRegisterServiceInput(ctx, v)
 	return res, graphql.ErrorOnPath(ctx, err)
+}
+
+func (ec *executionContext) marshalNRegistration2ᚕᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐEntryᚄ(ctx context.Context, sel ast.SelectionSet, v []*muster.Entry) graphql.Marshaler {
+	ret := graphql.MarshalSliceConcurrently(ctx, len(v), 0, false, func(ctx context.Context, i int) graphql.Marshaler {
+		fc := graphql.GetFieldContext(ctx)
+		fc.Result = &v[i]
+		return ec.marshalNRegistration2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐEntry(ctx, sel, v[i])
+	})
+
+	for _, e := range ret {
+		if e == graphql.Null {
+			return graphql.Null
+		}
+	}
+
+	return ret
+}
+
+func (ec *executionContext) marshalNRegistration2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐEntry(ctx context.Context, sel ast.SelectionSet, v *muster.Entry) graphql.Marshaler {
+	if v == nil {
+		graphql.AddInvalidNullError(ctx, "Registration!")
+		return graphql.Null
+	}
+	return ec._Registration(ctx, sel, v)
 }
 
 func (ec *executionContext) marshalNRegistrationSpec2githubᚗcomᚋmusterᚑcloudᚋmusterᚐRegistrationSpec(ctx context.Context, sel ast.SelectionSet, v muster.RegistrationSpec) graphql.Marshaler {
@@ -40156,6 +42747,13 @@ func (ec *executionContext) marshalODeployServicePayload2ᚖgithubᚗcomᚋmuste
 	return ec._DeployServicePayload(ctx, sel, v)
 }
 
+func (ec *executionContext) marshalODeregisterPayload2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐDeregisterPayload(ctx context.Context, sel ast.SelectionSet, v *DeregisterPayload) graphql.Marshaler {
+	if v == nil {
+		return graphql.Null
+	}
+	return ec._DeregisterPayload(ctx, sel, v)
+}
+
 func (ec *executionContext) marshalODrain2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐDrain(ctx context.Context, sel ast.SelectionSet, v *muster.Drain) graphql.Marshaler {
 	if v == nil {
 		return graphql.Null
@@ -40777,11 +43375,40 @@ func (ec *executionContext) marshalORegisterNodePayload2ᚖgithubᚗcomᚋmuster
 	return ec._RegisterNodePayload(ctx, sel, v)
 }
 
+func (ec *executionContext) marshalORegisterPayload2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐRegisterPayload(ctx context.Context, sel ast.SelectionSet, v *RegisterPayload) graphql.Marshaler {
+	if v == nil {
+		return graphql.Null
+	}
+	return ec._RegisterPayload(ctx, sel, v)
+}
+
 func (ec *executionContext) marshalORegisterServicePayload2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐRegisterServicePayload(ctx context.Context, sel ast.SelectionSet, v *RegisterServicePayload) graphql.Marshaler {
 	if v == nil {
 		return graphql.Null
 	}
 	return ec._RegisterServicePayload(ctx, sel, v)
+}
+
+func (ec *executionContext) marshalORegistration2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐEntry(ctx context.Context, sel ast.SelectionSet, v *muster.Entry) graphql.Marshaler {
+	if v == nil {
+		return graphql.Null
+	}
+	return ec._Registration(ctx, sel, v)
+}
+
+func (ec *executionContext) marshalORegistrationChange2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐEvent(ctx context.Context, sel ast.SelectionSet, v *muster.Event) graphql.Marshaler {
+	if v == nil {
+		return graphql.Null
+	}
+	return ec._RegistrationChange(ctx, sel, v)
+}
+
+func (ec *executionContext) unmarshalORegistrationFilter2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐRegistrationFilter(ctx context.Context, v any) (*muster.RegistrationFilter, error) {
+	if v == nil {
+		return nil, nil
+	}
+	res, err := ec.unmarshalInputRegistrationFilter(ctx, v)
+	return &res, graphql.ErrorOnPath(ctx, err)
 }
 
 func (ec *executionContext) unmarshalORegistrationSpecInput2ᚕgithubᚗcomᚋmusterᚑcloudᚋmusterᚐRegistrationSpecᚄ(ctx context.Context, v any) ([]muster.RegistrationSpec, error) {
@@ -40799,6 +43426,13 @@ func (ec *executionContext) unmarshalORegistrationSpecInput2ᚕgithubᚗcomᚋmu
 		}
 	}
 	return res, nil
+}
+
+func (ec *executionContext) marshalORegistrations2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐRegistrations(ctx context.Context, sel ast.SelectionSet, v *muster.Registrations) graphql.Marshaler {
+	if v == nil {
+		return graphql.Null
+	}
+	return ec._Registrations(ctx, sel, v)
 }
 
 func (ec *executionContext) marshalOReleaseBrakePayload2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐReleaseBrakePayload(ctx context.Context, sel ast.SelectionSet, v *ReleaseBrakePayload) graphql.Marshaler {

@@ -86,6 +86,14 @@ type DeployServicePayload struct {
 	Revision int64 `json:"revision"`
 }
 
+// The entry that was taken out.
+type DeregisterPayload struct {
+	// The entry as it was.
+	Registration *muster.Entry `json:"registration,omitempty"`
+	// The revision of the commit.
+	Revision int64 `json:"revision"`
+}
+
 // The node that is drained.
 type DrainNodePayload struct {
 	// The node.
@@ -148,6 +156,14 @@ type RegisterNodePayload struct {
 	Server *muster.ServerInfo `json:"server,omitempty"`
 	// Of the reported machines, those that the registry knows to be terminated.
 	Remove []string `json:"remove"`
+	// The revision of the commit.
+	Revision int64 `json:"revision"`
+}
+
+// The registered entry.
+type RegisterPayload struct {
+	// The entry.
+	Registration *muster.Entry `json:"registration,omitempty"`
 	// The revision of the commit.
 	Revision int64 `json:"revision"`
 }

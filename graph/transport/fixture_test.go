@@ -124,14 +124,15 @@ func (m *memory) PositionAt(_ context.Context, revision int64) (muster.Position,
 
 // The resolvers. What is not set panics when it is asked for, which is a test too.
 
-func (f *fixture) Instance() generated.InstanceResolver   { return nil }
-func (f *fixture) Service() generated.ServiceResolver     { return nil }
-func (f *fixture) AccessKey() generated.AccessKeyResolver { return nil }
-func (f *fixture) JoinToken() generated.JoinTokenResolver { return nil }
-func (f *fixture) Volume() generated.VolumeResolver       { return nil }
-func (f *fixture) Node() generated.NodeResolver           { return nodes{f: f} }
-func (f *fixture) Query() generated.QueryResolver         { return queries{f: f} }
-func (f *fixture) Mutation() generated.MutationResolver   { return mutations{f: f} }
+func (f *fixture) Instance() generated.InstanceResolver         { return nil }
+func (f *fixture) Service() generated.ServiceResolver           { return nil }
+func (f *fixture) Registration() generated.RegistrationResolver { return nil }
+func (f *fixture) AccessKey() generated.AccessKeyResolver       { return nil }
+func (f *fixture) JoinToken() generated.JoinTokenResolver       { return nil }
+func (f *fixture) Volume() generated.VolumeResolver             { return nil }
+func (f *fixture) Node() generated.NodeResolver                 { return nodes{f: f} }
+func (f *fixture) Query() generated.QueryResolver               { return queries{f: f} }
+func (f *fixture) Mutation() generated.MutationResolver         { return mutations{f: f} }
 func (f *fixture) Subscription() generated.SubscriptionResolver {
 	return subscriptions{f: f}
 }

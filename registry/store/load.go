@@ -24,6 +24,7 @@ func (s *Store) Load(ctx context.Context) (*muster.State, error) {
 			tx.Find(&state.Conditions).Error,
 			tx.Find(&state.Images).Error,
 			tx.Find(&state.Services).Error,
+			tx.Find(&state.Entries).Error,
 			tx.Find(&state.Keys).Error,
 			tx.Find(&state.Tokens).Error,
 			tx.Find(&state.Requests).Error,

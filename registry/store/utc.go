@@ -54,6 +54,15 @@ func serviceInUTC(o *muster.Service) *muster.Service {
 	return &c
 }
 
+func registeredInUTC(e *muster.Entry) *muster.Entry {
+	if e == nil {
+		return nil
+	}
+	c := *e
+	c.RegisteredAt = c.RegisteredAt.UTC()
+	return &c
+}
+
 func conditionInUTC(o *muster.Condition) *muster.Condition {
 	if o == nil {
 		return nil

@@ -33,7 +33,7 @@ func encode(b *muster.Batch) ([]*muster.Change, error) {
 		}
 		if row.Object == "" {
 			row.Node, row.Instance, row.Condition = nodeInUTC(row.Node), instanceInUTC(row.Instance), conditionInUTC(row.Condition)
-			row.Image, row.Service = imageInUTC(row.Image), serviceInUTC(row.Service)
+			row.Image, row.Service, row.Entry = imageInUTC(row.Image), serviceInUTC(row.Service), registeredInUTC(row.Entry)
 			row.Key, row.Token = keyInUTC(row.Key), tokenInUTC(row.Token)
 			if err := row.Encode(); err != nil {
 				return nil, err
@@ -89,9 +89,11 @@ func writeBatch(tx *gorm.DB, b *muster.Batch, changes []*muster.Change) error {
 	return insert(tx, "changes", changes)
 }
 
-// writeKeys writes keys, join tokens and the audit.
+// writeKeys writes entries, keys, join tokens and the audit.
 func writeKeys(tx *gorm.DB, b *muster.Batch) error {
 	return errors.Join(
+		upsert(tx, "entries", mapped(b.Entries, registeredInUTC)),
+		remove(tx, "key", &muster.Entry{}, b.DeletedEntries),
 		upsert(tx, "access keys", mapped(b.Keys, keyInUTC)),
 		remove(tx, "id", &muster.AccessKey{}, b.DeletedKeys),
 		upsert(tx, "join tokens", mapped(b.Tokens, tokenInUTC)),

@@ -128,6 +128,25 @@ CREATE TABLE services (
 
 CREATE INDEX services_instance ON services (instance_id);
 
+CREATE TABLE entries (
+    key           text PRIMARY KEY,
+    cluster       text     NOT NULL,
+    protocol      text     NOT NULL,
+    service       text     NOT NULL,
+    address       text     NOT NULL,
+    port          integer,
+    priority      integer  NOT NULL,
+    annotations   text,
+    ttl           integer, -- nanoseconds; below 0: never
+    own           boolean  NOT NULL,
+    origin        text     NOT NULL,
+    subject       text     NOT NULL,
+    owners        text     NOT NULL,
+    status        text     NOT NULL,
+    registered_at datetime NOT NULL,
+    revision      integer  NOT NULL
+);
+
 CREATE TABLE conditions (
     name     text PRIMARY KEY,
     status   text     NOT NULL,

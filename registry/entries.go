@@ -1,0 +1,162 @@
+package registry
+
+import (
+	"bytes"
+	"fmt"
+	"iter"
+	"slices"
+	"text/template"
+
+	"github.com/muster-cloud/muster"
+)
+
+// entriesOf are the entries of a service, with what they leave open filled in. What
+// cannot be an entry after all is left out; EntryProblems says why.
+func (r *Registry) entriesOf(v View, s *muster.Service) []muster.Registration {
+	var out []muster.Registration
+	for k := range s.RegisterWhenStable {
+		if entry, err := v.entryOf(s, &s.RegisterWhenStable[k]); err == nil {
+			out = append(out, *entry)
+		}
+	}
+	return out
+}
+
+// EntryProblems says why entries of a service cannot be published as they are.
+func (r *Registry) EntryProblems(s *muster.Service) []string {
+	problems := []string{}
+	for k := range s.RegisterWhenStable {
+		if _, err := r.View().entryOf(s, &s.RegisterWhenStable[k]); err != nil {
+			problems = append(problems, err.Error())
+		}
+	}
+	return problems
+}
+
+// NotRegistered is why a service's entries are not in the discovery feed; empty: they
+// are, or it has none.
+func (r *Registry) NotRegistered(s *muster.Service) string {
+	v := r.View()
+	switch {
+	case len(s.RegisterWhenStable) == 0 || s.Gone() || v.owns(s.ID):
+		return ""
+	case v.unstable(s) != "":
+		return v.unstable(s)
+	case len(r.entriesOf(v, s)) == 0:
+		return "none of its entries can be published"
+	}
+	return "it has not been well for " + s.StableFor.String() + " yet"
+}
+
+// templateData is what the address and the annotations of an entry may speak of.
+type templateData struct {
+	Node     *muster.Node
+	Instance *muster.Instance
+	Service  *muster.Service
+}
+
+// entryOf is one entry of a service as it is now.
+func (v View) entryOf(s *muster.Service, spec *muster.RegistrationSpec) (*muster.Registration, error) {
+	i := v.rawInstance(s.InstanceID)
+	n := v.NodeByUID(nodeOfInstance(i))
+	if i == nil || n == nil {
+		return nil, muster.Errorf(muster.Conflict, "service %s is on no node yet", s.ID)
+	}
+	safe := *s
+	safe.Env = nil
+	bare := *i
+	bare.Env = nil
+	data := templateData{n, &bare, &safe}
+	e := &muster.Registration{
+		Cluster: spec.Cluster, Protocol: spec.Protocol, Service: spec.Service, Port: spec.Port, Priority: spec.Priority,
+		TTL: spec.TTL, Annotations: muster.Map{},
+	}
+	if e.Service == "" {
+		e.Service = s.Name
+	}
+	var err error
+	if e.Address, err = expand("address", spec.Address, data); err != nil {
+		return nil, err
+	}
+	for name, value := range spec.Annotations {
+		if e.Annotations[name], err = expand("annotations."+name, value, data); err != nil {
+			return nil, err
+		}
+	}
+	complete(e, s, i, n)
+	return e, e.Validate()
+}
+
+// complete fills in where a service is reached: at the node's address and the published
+// port, or where nothing is published at the instance's own.
+func complete(e *muster.Registration, s *muster.Service, i *muster.Instance, n *muster.Node) {
+	published := s.Publish != nil && s.Publish.Port != 0
+	if e.Address == "" {
+		e.Address = i.Addr
+		if published {
+			e.Address = n.Addr
+		}
+	}
+	if e.Port != nil {
+		return
+	}
+	switch {
+	case published && e.Address == n.Addr:
+		e.Port = &s.Publish.Port
+	case s.Port != 0:
+		e.Port = &s.Port
+	}
+}
+
+// expand fills in a template; text without one stays as it is.
+func expand(field, text string, data templateData) (string, error) {
+	t, err := template.New(field).Option("missingkey=error").Parse(text)
+	if err != nil {
+		return "", muster.InvalidField(field, "it is no template: %v", err)
+	}
+	var out bytes.Buffer
+	if err := t.Execute(&out, data); err != nil {
+		return "", muster.InvalidField(field, "it cannot be filled in: %v", err)
+	}
+	return out.String(), nil
+}
+
+// Entry returns an entry of the discovery feed, or nil.
+func (v View) Entry(key string) *muster.Entry {
+	e, _ := v.one(tableEntry, byID, key).(*muster.Entry)
+	return e
+}
+
+// Entries walks all entries, own and foreign, in order of their key.
+func (v View) Entries() iter.Seq[*muster.Entry] { return rows[*muster.Entry](v, tableEntry, byID) }
+
+// owns reports whether a service has an entry in the feed.
+func (v View) owns(id muster.ServiceID) bool { return v.one(tableEntry, byOwner, string(id)) != nil }
+
+// named walks the entries of a service's name.
+func (v View) named(service string) iter.Seq[*muster.Entry] {
+	return rows[*muster.Entry](v, tableEntry, byName, service)
+}
+
+// ownerIndex finds entries by each of their owners.
+type ownerIndex struct{}
+
+func (ownerIndex) FromObject(object any) (bool, [][]byte, error) {
+	e, ok := object.(*muster.Entry)
+	if !ok {
+		return false, nil, fmt.Errorf("index: want an entry, got %T", object)
+	}
+	keys := make([][]byte, len(e.Owners))
+	for i, owner := range e.Owners {
+		keys[i] = text(owner)
+	}
+	return len(keys) > 0, keys, nil
+}
+
+func (ownerIndex) FromArgs(args ...any) ([]byte, error) { return textArg[string](args) }
+
+// sortEntries orders them as lookups give them.
+func sortEntries(entries []*muster.Entry) []*muster.Entry {
+	slices.SortFunc(entries, muster.CompareEntries)
+	return entries
+}

@@ -18,9 +18,10 @@ export const linked = takeCode();
 
 // Refusal is an answer of the server that is none.
 class Refusal extends Error {
-  constructor(status, message) {
+  constructor(status, message, code) {
     super(message);
-    this.status = status;
+    this.status = status; // of HTTP; 0: there was no answer
+    this.code = code; // of an error of GraphQL
   }
 }
 
@@ -49,7 +50,7 @@ async function post(url, key, body) {
 
 async function ask(key, query) {
   const { data, errors } = await post(api, key, { query });
-  if (errors) throw new Refusal(200, errors[0].message);
+  if (errors) throw new Refusal(200, errors[0].message, errors[0].extensions?.code);
   return data;
 }
 
@@ -95,7 +96,7 @@ export async function signIn(key) {
   try {
     path = (await ask(key, 'mutation { createSignIn(input: {}) { path } }')).createSignIn.path;
   } catch (refusal) {
-    if (refusal.status !== 200) throw refusal;
+    if (refusal.code !== 'FORBIDDEN') throw refusal;
     return keep(key);
   }
   return keep(await redeem(new URL(path, base).hash.slice(1)));

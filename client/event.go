@@ -29,6 +29,7 @@ type Event struct {
 	Node           *Node             `json:"node,omitempty"`
 	Instance       *Instance         `json:"instance,omitempty"`
 	Service        *Service          `json:"service,omitempty"`
+	Registration   *Registration     `json:"registration,omitempty"`
 	Condition      *Condition        `json:"condition,omitempty"` // of the cluster itself
 }
 
@@ -36,6 +37,8 @@ type Event struct {
 func (e *Event) name() {
 	switch {
 	case e.ObjectID != "":
+	case e.Registration != nil:
+		e.ObjectID = "registration/" + e.Registration.Key
 	case e.Service != nil:
 		e.ObjectID = string(e.Service.ID)
 	case e.Instance != nil:

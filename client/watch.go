@@ -56,6 +56,12 @@ func (c *Client) WatchServices(ctx context.Context, filter *muster.ServiceFilter
 	return c.watch(ctx, subscription{"WatchServices", operations.WatchServices_Operation, given(filter)}, o, each)
 }
 
+// WatchRegistrations delivers what is registered in the discovery feed and what is removed
+// from it; see WatchHealth.
+func (c *Client) WatchRegistrations(ctx context.Context, filter *muster.RegistrationFilter, o WatchOptions, each func(Event) error) error {
+	return c.watch(ctx, subscription{"WatchRegistrations", operations.WatchRegistrations_Operation, given(filter)}, o, each)
+}
+
 // given keeps a nil filter from becoming an interface that is not nil.
 func given[T any](filter *T) any {
 	if filter == nil {

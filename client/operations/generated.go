@@ -577,6 +577,36 @@ func (v *DeployServiceResponse) GetDeployService() *DeployServiceDeployServiceDe
 	return v.DeployService
 }
 
+// DeregisterDeregisterDeregisterPayload includes the requested fields of the GraphQL type DeregisterPayload.
+// The GraphQL type's documentation follows.
+//
+// The entry that was taken out.
+type DeregisterDeregisterDeregisterPayload struct {
+	// The entry as it was.
+	Registration *Registration `json:"registration"`
+	// The revision of the commit.
+	Revision int64 `json:"revision"`
+}
+
+// GetRegistration returns DeregisterDeregisterDeregisterPayload.Registration, and is useful for accessing the field via an interface.
+func (v *DeregisterDeregisterDeregisterPayload) GetRegistration() *Registration {
+	return v.Registration
+}
+
+// GetRevision returns DeregisterDeregisterDeregisterPayload.Revision, and is useful for accessing the field via an interface.
+func (v *DeregisterDeregisterDeregisterPayload) GetRevision() int64 { return v.Revision }
+
+// DeregisterResponse is returned by Deregister on success.
+type DeregisterResponse struct {
+	// Takes an entry that was registered by hand out of the discovery feed.
+	Deregister *DeregisterDeregisterDeregisterPayload `json:"deregister"`
+}
+
+// GetDeregister returns DeregisterResponse.Deregister, and is useful for accessing the field via an interface.
+func (v *DeregisterResponse) GetDeregister() *DeregisterDeregisterDeregisterPayload {
+	return v.Deregister
+}
+
 // DrainNodeDrainNodeDrainNodePayload includes the requested fields of the GraphQL type DrainNodePayload.
 // The GraphQL type's documentation follows.
 //
@@ -1617,6 +1647,15 @@ type ListVolumesResponse struct {
 // GetVolumes returns ListVolumesResponse.Volumes, and is useful for accessing the field via an interface.
 func (v *ListVolumesResponse) GetVolumes() *VolumeConnection { return v.Volumes }
 
+// LookUpRegistrationsResponse is returned by LookUpRegistrations on success.
+type LookUpRegistrationsResponse struct {
+	// What is registered in the discovery feed, this cluster's own entries and others', in order of their addresses as numbers, IPv4 first. It is answered from memory.
+	Registrations *Registrations `json:"registrations"`
+}
+
+// GetRegistrations returns LookUpRegistrationsResponse.Registrations, and is useful for accessing the field via an interface.
+func (v *LookUpRegistrationsResponse) GetRegistrations() *Registrations { return v.Registrations }
+
 // Node includes the GraphQL fields of Node requested by the fragment Node.
 // The GraphQL type's documentation follows.
 //
@@ -2082,6 +2121,32 @@ type RegisterNodeResponse struct {
 // GetRegisterNode returns RegisterNodeResponse.RegisterNode, and is useful for accessing the field via an interface.
 func (v *RegisterNodeResponse) GetRegisterNode() *Registration { return v.RegisterNode }
 
+// RegisterRegisterRegisterPayload includes the requested fields of the GraphQL type RegisterPayload.
+// The GraphQL type's documentation follows.
+//
+// The registered entry.
+type RegisterRegisterRegisterPayload struct {
+	// The entry.
+	Registration *Registration `json:"registration"`
+	// The revision of the commit.
+	Revision int64 `json:"revision"`
+}
+
+// GetRegistration returns RegisterRegisterRegisterPayload.Registration, and is useful for accessing the field via an interface.
+func (v *RegisterRegisterRegisterPayload) GetRegistration() *Registration { return v.Registration }
+
+// GetRevision returns RegisterRegisterRegisterPayload.Revision, and is useful for accessing the field via an interface.
+func (v *RegisterRegisterRegisterPayload) GetRevision() int64 { return v.Revision }
+
+// RegisterResponse is returned by Register on success.
+type RegisterResponse struct {
+	// Registers an entry in the discovery feed by hand, or changes one.
+	Register *RegisterRegisterRegisterPayload `json:"register"`
+}
+
+// GetRegister returns RegisterResponse.Register, and is useful for accessing the field via an interface.
+func (v *RegisterResponse) GetRegister() *RegisterRegisterRegisterPayload { return v.Register }
+
 // RegisterServiceRegisterServiceRegisterServicePayload includes the requested fields of the GraphQL type RegisterServicePayload.
 // The GraphQL type's documentation follows.
 //
@@ -2138,6 +2203,33 @@ func (v *Registration) GetRemove() []string { return v.Remove }
 
 // GetRevision returns Registration.Revision, and is useful for accessing the field via an interface.
 func (v *Registration) GetRevision() int64 { return v.Revision }
+
+// Registrations includes the requested fields of the GraphQL type Registrations.
+// The GraphQL type's documentation follows.
+//
+// Entries that were looked up.
+type Registrations struct {
+	// The entries.
+	Entries []*Registration `json:"entries"`
+	// Whether what others registered is known up to asOf. False: the feed cannot be reached, and it is what was known then.
+	Complete bool `json:"complete"`
+	// Up to when.
+	AsOf time.Time `json:"asOf"`
+	// The revision that it was read at.
+	Revision int64 `json:"revision"`
+}
+
+// GetEntries returns Registrations.Entries, and is useful for accessing the field via an interface.
+func (v *Registrations) GetEntries() []*Registration { return v.Entries }
+
+// GetComplete returns Registrations.Complete, and is useful for accessing the field via an interface.
+func (v *Registrations) GetComplete() bool { return v.Complete }
+
+// GetAsOf returns Registrations.AsOf, and is useful for accessing the field via an interface.
+func (v *Registrations) GetAsOf() time.Time { return v.AsOf }
+
+// GetRevision returns Registrations.Revision, and is useful for accessing the field via an interface.
+func (v *Registrations) GetRevision() int64 { return v.Revision }
 
 // ReleaseBrakeReleaseBrakeReleaseBrakePayload includes the requested fields of the GraphQL type ReleaseBrakePayload.
 // The GraphQL type's documentation follows.
@@ -3733,6 +3825,91 @@ type WatchNodesResponse struct {
 // GetNodeChanges returns WatchNodesResponse.NodeChanges, and is useful for accessing the field via an interface.
 func (v *WatchNodesResponse) GetNodeChanges() *WatchNodesNodeChangesNodeChange { return v.NodeChanges }
 
+// WatchRegistrationsRegistrationChangesRegistrationChange includes the requested fields of the GraphQL type RegistrationChange.
+// The GraphQL type's documentation follows.
+//
+// A change of the discovery feed.
+type WatchRegistrationsRegistrationChangesRegistrationChange struct {
+	// What the event is.
+	Type muster.EventType `json:"type"`
+	// Resume after it; null on PRESENT.
+	Cursor *string `json:"cursor"`
+	// Its place in the log.
+	Revision int64 `json:"revision"`
+	// When it was committed.
+	At time.Time `json:"at"`
+	// What kind of thing changed; null on SYNCED and PROGRESS.
+	Kind *muster.ChangeKind `json:"kind"`
+	// Why; of one that was removed, why it is gone.
+	Reason string `json:"reason"`
+	// Who.
+	Actor string `json:"actor"`
+	// The status before; empty: it was not there.
+	PreviousStatus string `json:"previousStatus"`
+	// The status after.
+	Status string `json:"status"`
+	// Whether it was removed.
+	Left bool `json:"left"`
+	// The entry as it is, or as it was when it was removed; null on SYNCED and PROGRESS.
+	Registration *Registration `json:"registration"`
+}
+
+// GetType returns WatchRegistrationsRegistrationChangesRegistrationChange.Type, and is useful for accessing the field via an interface.
+func (v *WatchRegistrationsRegistrationChangesRegistrationChange) GetType() muster.EventType {
+	return v.Type
+}
+
+// GetCursor returns WatchRegistrationsRegistrationChangesRegistrationChange.Cursor, and is useful for accessing the field via an interface.
+func (v *WatchRegistrationsRegistrationChangesRegistrationChange) GetCursor() *string {
+	return v.Cursor
+}
+
+// GetRevision returns WatchRegistrationsRegistrationChangesRegistrationChange.Revision, and is useful for accessing the field via an interface.
+func (v *WatchRegistrationsRegistrationChangesRegistrationChange) GetRevision() int64 {
+	return v.Revision
+}
+
+// GetAt returns WatchRegistrationsRegistrationChangesRegistrationChange.At, and is useful for accessing the field via an interface.
+func (v *WatchRegistrationsRegistrationChangesRegistrationChange) GetAt() time.Time { return v.At }
+
+// GetKind returns WatchRegistrationsRegistrationChangesRegistrationChange.Kind, and is useful for accessing the field via an interface.
+func (v *WatchRegistrationsRegistrationChangesRegistrationChange) GetKind() *muster.ChangeKind {
+	return v.Kind
+}
+
+// GetReason returns WatchRegistrationsRegistrationChangesRegistrationChange.Reason, and is useful for accessing the field via an interface.
+func (v *WatchRegistrationsRegistrationChangesRegistrationChange) GetReason() string { return v.Reason }
+
+// GetActor returns WatchRegistrationsRegistrationChangesRegistrationChange.Actor, and is useful for accessing the field via an interface.
+func (v *WatchRegistrationsRegistrationChangesRegistrationChange) GetActor() string { return v.Actor }
+
+// GetPreviousStatus returns WatchRegistrationsRegistrationChangesRegistrationChange.PreviousStatus, and is useful for accessing the field via an interface.
+func (v *WatchRegistrationsRegistrationChangesRegistrationChange) GetPreviousStatus() string {
+	return v.PreviousStatus
+}
+
+// GetStatus returns WatchRegistrationsRegistrationChangesRegistrationChange.Status, and is useful for accessing the field via an interface.
+func (v *WatchRegistrationsRegistrationChangesRegistrationChange) GetStatus() string { return v.Status }
+
+// GetLeft returns WatchRegistrationsRegistrationChangesRegistrationChange.Left, and is useful for accessing the field via an interface.
+func (v *WatchRegistrationsRegistrationChangesRegistrationChange) GetLeft() bool { return v.Left }
+
+// GetRegistration returns WatchRegistrationsRegistrationChangesRegistrationChange.Registration, and is useful for accessing the field via an interface.
+func (v *WatchRegistrationsRegistrationChangesRegistrationChange) GetRegistration() *Registration {
+	return v.Registration
+}
+
+// WatchRegistrationsResponse is returned by WatchRegistrations on success.
+type WatchRegistrationsResponse struct {
+	// What is registered in the discovery feed and what is removed from it. Refreshes are no events; one that is removed is delivered as it was, with left: true.
+	RegistrationChanges *WatchRegistrationsRegistrationChangesRegistrationChange `json:"registrationChanges"`
+}
+
+// GetRegistrationChanges returns WatchRegistrationsResponse.RegistrationChanges, and is useful for accessing the field via an interface.
+func (v *WatchRegistrationsResponse) GetRegistrationChanges() *WatchRegistrationsRegistrationChangesRegistrationChange {
+	return v.RegistrationChanges
+}
+
 // WatchServicesResponse is returned by WatchServices on success.
 type WatchServicesResponse struct {
 	// Every change of services. Their health here is that which their agents report; what becomes of a node is told once, by the node's own change.
@@ -4077,6 +4254,14 @@ func (v *__DeployServiceInput) __premarshalJSON() (*__premarshal__DeployServiceI
 	}
 	return &retval, nil
 }
+
+// __DeregisterInput is used internally by genqlient
+type __DeregisterInput struct {
+	Input muster.DeregisterInput `json:"input"`
+}
+
+// GetInput returns __DeregisterInput.Input, and is useful for accessing the field via an interface.
+func (v *__DeregisterInput) GetInput() muster.DeregisterInput { return v.Input }
 
 // __DrainNodeInput is used internally by genqlient
 type __DrainNodeInput struct {
@@ -4472,6 +4657,30 @@ func (v *__ListVolumesInput) GetFirst() *int { return v.First }
 // GetAfter returns __ListVolumesInput.After, and is useful for accessing the field via an interface.
 func (v *__ListVolumesInput) GetAfter() *string { return v.After }
 
+// __LookUpRegistrationsInput is used internally by genqlient
+type __LookUpRegistrationsInput struct {
+	Cluster   *string `json:"cluster"`
+	Protocol  *string `json:"protocol"`
+	Service   *string `json:"service"`
+	Address   *string `json:"address"`
+	Preferred *bool   `json:"preferred"`
+}
+
+// GetCluster returns __LookUpRegistrationsInput.Cluster, and is useful for accessing the field via an interface.
+func (v *__LookUpRegistrationsInput) GetCluster() *string { return v.Cluster }
+
+// GetProtocol returns __LookUpRegistrationsInput.Protocol, and is useful for accessing the field via an interface.
+func (v *__LookUpRegistrationsInput) GetProtocol() *string { return v.Protocol }
+
+// GetService returns __LookUpRegistrationsInput.Service, and is useful for accessing the field via an interface.
+func (v *__LookUpRegistrationsInput) GetService() *string { return v.Service }
+
+// GetAddress returns __LookUpRegistrationsInput.Address, and is useful for accessing the field via an interface.
+func (v *__LookUpRegistrationsInput) GetAddress() *string { return v.Address }
+
+// GetPreferred returns __LookUpRegistrationsInput.Preferred, and is useful for accessing the field via an interface.
+func (v *__LookUpRegistrationsInput) GetPreferred() *bool { return v.Preferred }
+
 // __NodeByIDInput is used internally by genqlient
 type __NodeByIDInput struct {
 	Id string `json:"id"`
@@ -4503,6 +4712,77 @@ func (v *__ReadPeersInput) GetUid() string { return v.Uid }
 
 // GetIncarnation returns __ReadPeersInput.Incarnation, and is useful for accessing the field via an interface.
 func (v *__ReadPeersInput) GetIncarnation() int64 { return v.Incarnation }
+
+// __RegisterInput is used internally by genqlient
+type __RegisterInput struct {
+	Input muster.RegisterInput `json:"-"`
+}
+
+// GetInput returns __RegisterInput.Input, and is useful for accessing the field via an interface.
+func (v *__RegisterInput) GetInput() muster.RegisterInput { return v.Input }
+
+func (v *__RegisterInput) UnmarshalJSON(b []byte) error {
+
+	if string(b) == "null" {
+		return nil
+	}
+
+	var firstPass struct {
+		*__RegisterInput
+		Input json.RawMessage `json:"input"`
+		graphql.NoUnmarshalJSON
+	}
+	firstPass.__RegisterInput = v
+
+	err := json.Unmarshal(b, &firstPass)
+	if err != nil {
+		return err
+	}
+
+	{
+		dst := &v.Input
+		src := firstPass.Input
+		if len(src) != 0 && string(src) != "null" {
+			err = json.Unmarshal(
+				src, dst)
+			if err != nil {
+				return fmt.Errorf(
+					"unable to unmarshal __RegisterInput.Input: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
+type __premarshal__RegisterInput struct {
+	Input json.RawMessage `json:"input"`
+}
+
+func (v *__RegisterInput) MarshalJSON() ([]byte, error) {
+	premarshaled, err := v.__premarshalJSON()
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(premarshaled)
+}
+
+func (v *__RegisterInput) __premarshalJSON() (*__premarshal__RegisterInput, error) {
+	var retval __premarshal__RegisterInput
+
+	{
+
+		dst := &retval.Input
+		src := v.Input
+		var err error
+		*dst, err = MarshalRegisterInput(
+			&src)
+		if err != nil {
+			return nil, fmt.Errorf(
+				"unable to marshal __RegisterInput.Input: %w", err)
+		}
+	}
+	return &retval, nil
+}
 
 // __RegisterNodeInput is used internally by genqlient
 type __RegisterNodeInput struct {
@@ -4887,6 +5167,22 @@ func (v *__WatchNodesInput) GetInitial() *bool { return v.Initial }
 
 // GetFilter returns __WatchNodesInput.Filter, and is useful for accessing the field via an interface.
 func (v *__WatchNodesInput) GetFilter() *muster.NodeFilter { return v.Filter }
+
+// __WatchRegistrationsInput is used internally by genqlient
+type __WatchRegistrationsInput struct {
+	Since   *string                    `json:"since"`
+	Initial *bool                      `json:"initial"`
+	Filter  *muster.RegistrationFilter `json:"filter"`
+}
+
+// GetSince returns __WatchRegistrationsInput.Since, and is useful for accessing the field via an interface.
+func (v *__WatchRegistrationsInput) GetSince() *string { return v.Since }
+
+// GetInitial returns __WatchRegistrationsInput.Initial, and is useful for accessing the field via an interface.
+func (v *__WatchRegistrationsInput) GetInitial() *bool { return v.Initial }
+
+// GetFilter returns __WatchRegistrationsInput.Filter, and is useful for accessing the field via an interface.
+func (v *__WatchRegistrationsInput) GetFilter() *muster.RegistrationFilter { return v.Filter }
 
 // __WatchServicesInput is used internally by genqlient
 type __WatchServicesInput struct {
@@ -5461,6 +5757,61 @@ func DeployService(
 	}
 
 	data_ = &DeployServiceResponse{}
+	resp_ := &graphql.Response{Data: data_}
+
+	err_ = client_.MakeRequest(
+		ctx_,
+		req_,
+		resp_,
+	)
+
+	return data_, err_
+}
+
+// The mutation executed by Deregister.
+const Deregister_Operation = `
+mutation Deregister ($input: DeregisterInput!) {
+	deregister(input: $input) {
+		registration {
+			... Registration
+		}
+		revision
+	}
+}
+fragment Registration on Registration {
+	key
+	cluster
+	protocol
+	service
+	address
+	port
+	priority
+	annotations
+	ttl
+	own
+	origin
+	owners
+	status
+	stale
+	registeredAt
+	revision
+}
+`
+
+func Deregister(
+	ctx_ context.Context,
+	client_ graphql.Client,
+	input muster.DeregisterInput,
+) (data_ *DeregisterResponse, err_ error) {
+	req_ := &graphql.Request{
+		OpName: "Deregister",
+		Query:  Deregister_Operation,
+		Variables: &__DeregisterInput{
+			Input: input,
+		},
+	}
+
+	data_ = &DeregisterResponse{}
 	resp_ := &graphql.Response{Data: data_}
 
 	err_ = client_.MakeRequest(
@@ -7230,6 +7581,71 @@ func ListVolumes(
 	return data_, err_
 }
 
+// The query executed by LookUpRegistrations.
+const LookUpRegistrations_Operation = `
+query LookUpRegistrations ($cluster: String, $protocol: String, $service: String, $address: String, $preferred: Boolean) {
+	registrations(cluster: $cluster, protocol: $protocol, service: $service, address: $address, preferred: $preferred) {
+		entries {
+			... Registration
+		}
+		complete
+		asOf
+		revision
+	}
+}
+fragment Registration on Registration {
+	key
+	cluster
+	protocol
+	service
+	address
+	port
+	priority
+	annotations
+	ttl
+	own
+	origin
+	owners
+	status
+	stale
+	registeredAt
+	revision
+}
+`
+
+func LookUpRegistrations(
+	ctx_ context.Context,
+	client_ graphql.Client,
+	cluster *string,
+	protocol *string,
+	service *string,
+	address *string,
+	preferred *bool,
+) (data_ *LookUpRegistrationsResponse, err_ error) {
+	req_ := &graphql.Request{
+		OpName: "LookUpRegistrations",
+		Query:  LookUpRegistrations_Operation,
+		Variables: &__LookUpRegistrationsInput{
+			Cluster:   cluster,
+			Protocol:  protocol,
+			Service:   service,
+			Address:   address,
+			Preferred: preferred,
+		},
+	}
+
+	data_ = &LookUpRegistrationsResponse{}
+	resp_ := &graphql.Response{Data: data_}
+
+	err_ = client_.MakeRequest(
+		ctx_,
+		req_,
+		resp_,
+	)
+
+	return data_, err_
+}
+
 // The query executed by NodeByID.
 const NodeByID_Operation = `
 query NodeByID ($id: ID!) {
@@ -7562,6 +7978,61 @@ func ReadServerInfo(
 	}
 
 	data_ = &ReadServerInfoResponse{}
+	resp_ := &graphql.Response{Data: data_}
+
+	err_ = client_.MakeRequest(
+		ctx_,
+		req_,
+		resp_,
+	)
+
+	return data_, err_
+}
+
+// The mutation executed by Register.
+const Register_Operation = `
+mutation Register ($input: RegisterInput!) {
+	register(input: $input) {
+		registration {
+			... Registration
+		}
+		revision
+	}
+}
+fragment Registration on Registration {
+	key
+	cluster
+	protocol
+	service
+	address
+	port
+	priority
+	annotations
+	ttl
+	own
+	origin
+	owners
+	status
+	stale
+	registeredAt
+	revision
+}
+`
+
+func Register(
+	ctx_ context.Context,
+	client_ graphql.Client,
+	input muster.RegisterInput,
+) (data_ *RegisterResponse, err_ error) {
+	req_ := &graphql.Request{
+		OpName: "Register",
+		Query:  Register_Operation,
+		Variables: &__RegisterInput{
+			Input: input,
+		},
+	}
+
+	data_ = &RegisterResponse{}
 	resp_ := &graphql.Response{Data: data_}
 
 	err_ = client_.MakeRequest(
@@ -10064,6 +10535,94 @@ func WatchNodesForwardData(interfaceChan interface{}, jsonRawMsg json.RawMessage
 	dataChan_, ok := interfaceChan.(chan WatchNodesWsResponse)
 	if !ok {
 		return errors.New("failed to cast interface into 'chan WatchNodesWsResponse'")
+	}
+	dataChan_ <- wsResp
+	return nil
+}
+
+// The subscription executed by WatchRegistrations.
+const WatchRegistrations_Operation = `
+subscription WatchRegistrations ($since: Cursor, $initial: Boolean, $filter: RegistrationFilter) {
+	registrationChanges(since: $since, initial: $initial, filter: $filter) {
+		type
+		cursor
+		revision
+		at
+		kind
+		reason
+		actor
+		previousStatus
+		status
+		left
+		registration {
+			... Registration
+		}
+	}
+}
+fragment Registration on Registration {
+	key
+	cluster
+	protocol
+	service
+	address
+	port
+	priority
+	annotations
+	ttl
+	own
+	origin
+	owners
+	status
+	stale
+	registeredAt
+	revision
+}
+`
+
+// To unsubscribe, use [graphql.WebSocketClient.Unsubscribe]
+func WatchRegistrations(
+	ctx_ context.Context,
+	client_ graphql.WebSocketClient,
+	since *string,
+	initial *bool,
+	filter *muster.RegistrationFilter,
+) (dataChan_ chan WatchRegistrationsWsResponse, subscriptionID_ string, err_ error) {
+	req_ := &graphql.Request{
+		OpName: "WatchRegistrations",
+		Query:  WatchRegistrations_Operation,
+		Variables: &__WatchRegistrationsInput{
+			Since:   since,
+			Initial: initial,
+			Filter:  filter,
+		},
+	}
+
+	dataChan_ = make(chan WatchRegistrationsWsResponse)
+	subscriptionID_, err_ = client_.Subscribe(req_, dataChan_, WatchRegistrationsForwardData)
+
+	return dataChan_, subscriptionID_, err_
+}
+
+type WatchRegistrationsWsResponse graphql.BaseResponse[*WatchRegistrationsResponse]
+
+func WatchRegistrationsForwardData(interfaceChan interface{}, jsonRawMsg json.RawMessage) error {
+	var gqlResp graphql.Response
+	var wsResp WatchRegistrationsWsResponse
+	err := json.Unmarshal(jsonRawMsg, &gqlResp)
+	if err != nil {
+		return err
+	}
+	if len(gqlResp.Errors) == 0 {
+		err = json.Unmarshal(jsonRawMsg, &wsResp)
+		if err != nil {
+			return err
+		}
+	} else {
+		wsResp.Errors = gqlResp.Errors
+	}
+	dataChan_, ok := interfaceChan.(chan WatchRegistrationsWsResponse)
+	if !ok {
+		return errors.New("failed to cast interface into 'chan WatchRegistrationsWsResponse'")
 	}
 	dataChan_ <- wsResp
 	return nil

@@ -118,3 +118,6 @@ func MarshalDeployServiceInput(in *muster.DeployServiceInput) ([]byte, error) { 
 func MarshalRegisterServiceInput(in *muster.RegisterServiceInput) ([]byte, error) {
 	return marshal(in)
 }
+
+// MarshalRegisterInput writes an entry to register.
+func MarshalRegisterInput(in *muster.RegisterInput) ([]byte, error) { return marshal(in) }

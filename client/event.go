@@ -29,7 +29,7 @@ type Event struct {
 	Node           *Node             `json:"node,omitempty"`
 	Instance       *Instance         `json:"instance,omitempty"`
 	Service        *Service          `json:"service,omitempty"`
-	Registration   *Registration     `json:"registration,omitempty"`
+	Registration   *Entry            `json:"registration,omitempty"`
 	Condition      *Condition        `json:"condition,omitempty"` // of the cluster itself
 }
 

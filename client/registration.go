@@ -11,14 +11,14 @@ import (
 
 // What the server answers about the discovery feed.
 type (
-	Registration  = operations.Registration
-	Registrations = operations.Registrations
+	Entry   = operations.Entry
+	Entries = operations.Entries
 )
 
 // Registrations looks entries of the discovery feed up; an empty field of the filter, or
 // *, is any. With preferred, only those of the best priority level.
-func (c *Client) Registrations(ctx context.Context, f muster.RegistrationFilter, preferred bool) (*Registrations, error) {
-	return repeat(ctx, c, func(ctx context.Context, api graphql.Client) (*Registrations, error) {
+func (c *Client) Registrations(ctx context.Context, f muster.RegistrationFilter, preferred bool) (*Entries, error) {
+	return repeat(ctx, c, func(ctx context.Context, api graphql.Client) (*Entries, error) {
 		answer, err := operations.LookUpRegistrations(ctx, api, &f.Cluster, &f.Protocol, &f.Service, &f.Address, &preferred)
 		if err != nil {
 			return nil, err
@@ -29,8 +29,8 @@ func (c *Client) Registrations(ctx context.Context, f muster.RegistrationFilter,
 
 // Register enters an entry by hand, or changes one; it is repeated while the server is
 // UNAVAILABLE, for the same again changes nothing.
-func (c *Client) Register(ctx context.Context, input muster.RegisterInput) (*Registration, error) {
-	return repeat(ctx, c, func(ctx context.Context, api graphql.Client) (*Registration, error) {
+func (c *Client) Register(ctx context.Context, input muster.RegisterInput) (*Entry, error) {
+	return repeat(ctx, c, func(ctx context.Context, api graphql.Client) (*Entry, error) {
 		answer, err := operations.Register(ctx, api, input)
 		if err != nil || answer.Register == nil {
 			return nil, err
@@ -40,8 +40,8 @@ func (c *Client) Register(ctx context.Context, input muster.RegisterInput) (*Reg
 }
 
 // Deregister takes an entry out that was registered by hand.
-func (c *Client) Deregister(ctx context.Context, input muster.DeregisterInput) (*Registration, error) {
-	return once(ctx, c, func(ctx context.Context, api graphql.Client) (*Registration, error) {
+func (c *Client) Deregister(ctx context.Context, input muster.DeregisterInput) (*Entry, error) {
+	return once(ctx, c, func(ctx context.Context, api graphql.Client) (*Entry, error) {
 		answer, err := operations.Deregister(ctx, api, input)
 		if err != nil || answer.Deregister == nil {
 			return nil, err

@@ -583,15 +583,13 @@ func (v *DeployServiceResponse) GetDeployService() *DeployServiceDeployServiceDe
 // The entry that was taken out.
 type DeregisterDeregisterDeregisterPayload struct {
 	// The entry as it was.
-	Registration *Registration `json:"registration"`
+	Registration *Entry `json:"registration"`
 	// The revision of the commit.
 	Revision int64 `json:"revision"`
 }
 
 // GetRegistration returns DeregisterDeregisterDeregisterPayload.Registration, and is useful for accessing the field via an interface.
-func (v *DeregisterDeregisterDeregisterPayload) GetRegistration() *Registration {
-	return v.Registration
-}
+func (v *DeregisterDeregisterDeregisterPayload) GetRegistration() *Entry { return v.Registration }
 
 // GetRevision returns DeregisterDeregisterDeregisterPayload.Revision, and is useful for accessing the field via an interface.
 func (v *DeregisterDeregisterDeregisterPayload) GetRevision() int64 { return v.Revision }
@@ -627,6 +625,120 @@ type DrainNodeResponse struct {
 
 // GetDrainNode returns DrainNodeResponse.DrainNode, and is useful for accessing the field via an interface.
 func (v *DrainNodeResponse) GetDrainNode() *DrainNodeDrainNodeDrainNodePayload { return v.DrainNode }
+
+// Entries includes the requested fields of the GraphQL type Registrations.
+// The GraphQL type's documentation follows.
+//
+// Entries that were looked up.
+type Entries struct {
+	// The entries.
+	Entries []*Entry `json:"entries"`
+	// Whether what others registered is known up to asOf. False: the feed cannot be reached, and it is what was known then.
+	Complete bool `json:"complete"`
+	// Up to when.
+	AsOf time.Time `json:"asOf"`
+	// The revision that it was read at.
+	Revision int64 `json:"revision"`
+}
+
+// GetEntries returns Entries.Entries, and is useful for accessing the field via an interface.
+func (v *Entries) GetEntries() []*Entry { return v.Entries }
+
+// GetComplete returns Entries.Complete, and is useful for accessing the field via an interface.
+func (v *Entries) GetComplete() bool { return v.Complete }
+
+// GetAsOf returns Entries.AsOf, and is useful for accessing the field via an interface.
+func (v *Entries) GetAsOf() time.Time { return v.AsOf }
+
+// GetRevision returns Entries.Revision, and is useful for accessing the field via an interface.
+func (v *Entries) GetRevision() int64 { return v.Revision }
+
+// Entry includes the GraphQL fields of Registration requested by the fragment Entry.
+// The GraphQL type's documentation follows.
+//
+// An entry of the discovery feed: where a service is reached.
+type Entry struct {
+	// What makes it one entry; opaque.
+	Key string `json:"key"`
+	// The cluster that it is registered in.
+	Cluster string `json:"cluster"`
+	// What it speaks.
+	Protocol string `json:"protocol"`
+	// What it is called.
+	Service string `json:"service"`
+	// Its IP address.
+	Address string `json:"address"`
+	// Its port; null: none.
+	Port *int `json:"port"`
+	// 1 to 255, lower is preferred.
+	Priority int `json:"priority"`
+	// Further facts.
+	Annotations *muster.Map `json:"annotations"`
+	// After what it expires unless it is refreshed, such as 5m0s, or never; empty: the feed's longest.
+	Ttl string `json:"ttl"`
+	// Whether this cluster publishes it.
+	Own bool `json:"own"`
+	// The uid of the cluster that published it; empty: nobody said.
+	Origin string `json:"origin"`
+	// The services that it is of, or `manual`; none of what others published.
+	Owners []string `json:"owners"`
+	// What became of it.
+	Status muster.EntryStatus `json:"status"`
+	// Whether its node fell silent while the brake holds: it may be gone.
+	Stale bool `json:"stale"`
+	// When it was registered first.
+	RegisteredAt time.Time `json:"registeredAt"`
+	// The revision of its newest change.
+	Revision int64 `json:"revision"`
+}
+
+// GetKey returns Entry.Key, and is useful for accessing the field via an interface.
+func (v *Entry) GetKey() string { return v.Key }
+
+// GetCluster returns Entry.Cluster, and is useful for accessing the field via an interface.
+func (v *Entry) GetCluster() string { return v.Cluster }
+
+// GetProtocol returns Entry.Protocol, and is useful for accessing the field via an interface.
+func (v *Entry) GetProtocol() string { return v.Protocol }
+
+// GetService returns Entry.Service, and is useful for accessing the field via an interface.
+func (v *Entry) GetService() string { return v.Service }
+
+// GetAddress returns Entry.Address, and is useful for accessing the field via an interface.
+func (v *Entry) GetAddress() string { return v.Address }
+
+// GetPort returns Entry.Port, and is useful for accessing the field via an interface.
+func (v *Entry) GetPort() *int { return v.Port }
+
+// GetPriority returns Entry.Priority, and is useful for accessing the field via an interface.
+func (v *Entry) GetPriority() int { return v.Priority }
+
+// GetAnnotations returns Entry.Annotations, and is useful for accessing the field via an interface.
+func (v *Entry) GetAnnotations() *muster.Map { return v.Annotations }
+
+// GetTtl returns Entry.Ttl, and is useful for accessing the field via an interface.
+func (v *Entry) GetTtl() string { return v.Ttl }
+
+// GetOwn returns Entry.Own, and is useful for accessing the field via an interface.
+func (v *Entry) GetOwn() bool { return v.Own }
+
+// GetOrigin returns Entry.Origin, and is useful for accessing the field via an interface.
+func (v *Entry) GetOrigin() string { return v.Origin }
+
+// GetOwners returns Entry.Owners, and is useful for accessing the field via an interface.
+func (v *Entry) GetOwners() []string { return v.Owners }
+
+// GetStatus returns Entry.Status, and is useful for accessing the field via an interface.
+func (v *Entry) GetStatus() muster.EntryStatus { return v.Status }
+
+// GetStale returns Entry.Stale, and is useful for accessing the field via an interface.
+func (v *Entry) GetStale() bool { return v.Stale }
+
+// GetRegisteredAt returns Entry.RegisteredAt, and is useful for accessing the field via an interface.
+func (v *Entry) GetRegisteredAt() time.Time { return v.RegisteredAt }
+
+// GetRevision returns Entry.Revision, and is useful for accessing the field via an interface.
+func (v *Entry) GetRevision() int64 { return v.Revision }
 
 // Evidence includes the GraphQL fields of Evidence requested by the fragment Evidence.
 // The GraphQL type's documentation follows.
@@ -1650,11 +1762,11 @@ func (v *ListVolumesResponse) GetVolumes() *VolumeConnection { return v.Volumes 
 // LookUpRegistrationsResponse is returned by LookUpRegistrations on success.
 type LookUpRegistrationsResponse struct {
 	// What is registered in the discovery feed, this cluster's own entries and others', in order of their addresses as numbers, IPv4 first. It is answered from memory.
-	Registrations *Registrations `json:"registrations"`
+	Registrations *Entries `json:"registrations"`
 }
 
 // GetRegistrations returns LookUpRegistrationsResponse.Registrations, and is useful for accessing the field via an interface.
-func (v *LookUpRegistrationsResponse) GetRegistrations() *Registrations { return v.Registrations }
+func (v *LookUpRegistrationsResponse) GetRegistrations() *Entries { return v.Registrations }
 
 // Node includes the GraphQL fields of Node requested by the fragment Node.
 // The GraphQL type's documentation follows.
@@ -2127,13 +2239,13 @@ func (v *RegisterNodeResponse) GetRegisterNode() *Registration { return v.Regist
 // The registered entry.
 type RegisterRegisterRegisterPayload struct {
 	// The entry.
-	Registration *Registration `json:"registration"`
+	Registration *Entry `json:"registration"`
 	// The revision of the commit.
 	Revision int64 `json:"revision"`
 }
 
 // GetRegistration returns RegisterRegisterRegisterPayload.Registration, and is useful for accessing the field via an interface.
-func (v *RegisterRegisterRegisterPayload) GetRegistration() *Registration { return v.Registration }
+func (v *RegisterRegisterRegisterPayload) GetRegistration() *Entry { return v.Registration }
 
 // GetRevision returns RegisterRegisterRegisterPayload.Revision, and is useful for accessing the field via an interface.
 func (v *RegisterRegisterRegisterPayload) GetRevision() int64 { return v.Revision }
@@ -2203,33 +2315,6 @@ func (v *Registration) GetRemove() []string { return v.Remove }
 
 // GetRevision returns Registration.Revision, and is useful for accessing the field via an interface.
 func (v *Registration) GetRevision() int64 { return v.Revision }
-
-// Registrations includes the requested fields of the GraphQL type Registrations.
-// The GraphQL type's documentation follows.
-//
-// Entries that were looked up.
-type Registrations struct {
-	// The entries.
-	Entries []*Registration `json:"entries"`
-	// Whether what others registered is known up to asOf. False: the feed cannot be reached, and it is what was known then.
-	Complete bool `json:"complete"`
-	// Up to when.
-	AsOf time.Time `json:"asOf"`
-	// The revision that it was read at.
-	Revision int64 `json:"revision"`
-}
-
-// GetEntries returns Registrations.Entries, and is useful for accessing the field via an interface.
-func (v *Registrations) GetEntries() []*Registration { return v.Entries }
-
-// GetComplete returns Registrations.Complete, and is useful for accessing the field via an interface.
-func (v *Registrations) GetComplete() bool { return v.Complete }
-
-// GetAsOf returns Registrations.AsOf, and is useful for accessing the field via an interface.
-func (v *Registrations) GetAsOf() time.Time { return v.AsOf }
-
-// GetRevision returns Registrations.Revision, and is useful for accessing the field via an interface.
-func (v *Registrations) GetRevision() int64 { return v.Revision }
 
 // ReleaseBrakeReleaseBrakeReleaseBrakePayload includes the requested fields of the GraphQL type ReleaseBrakePayload.
 // The GraphQL type's documentation follows.
@@ -3851,7 +3936,7 @@ type WatchRegistrationsRegistrationChangesRegistrationChange struct {
 	// Whether it was removed.
 	Left bool `json:"left"`
 	// The entry as it is, or as it was when it was removed; null on SYNCED and PROGRESS.
-	Registration *Registration `json:"registration"`
+	Registration *Entry `json:"registration"`
 }
 
 // GetType returns WatchRegistrationsRegistrationChangesRegistrationChange.Type, and is useful for accessing the field via an interface.
@@ -3895,7 +3980,7 @@ func (v *WatchRegistrationsRegistrationChangesRegistrationChange) GetStatus() st
 func (v *WatchRegistrationsRegistrationChangesRegistrationChange) GetLeft() bool { return v.Left }
 
 // GetRegistration returns WatchRegistrationsRegistrationChangesRegistrationChange.Registration, and is useful for accessing the field via an interface.
-func (v *WatchRegistrationsRegistrationChangesRegistrationChange) GetRegistration() *Registration {
+func (v *WatchRegistrationsRegistrationChangesRegistrationChange) GetRegistration() *Entry {
 	return v.Registration
 }
 
@@ -5773,12 +5858,12 @@ const Deregister_Operation = `
 mutation Deregister ($input: DeregisterInput!) {
 	deregister(input: $input) {
 		registration {
-			... Registration
+			... Entry
 		}
 		revision
 	}
 }
-fragment Registration on Registration {
+fragment Entry on Registration {
 	key
 	cluster
 	protocol
@@ -7586,14 +7671,14 @@ const LookUpRegistrations_Operation = `
 query LookUpRegistrations ($cluster: String, $protocol: String, $service: String, $address: String, $preferred: Boolean) {
 	registrations(cluster: $cluster, protocol: $protocol, service: $service, address: $address, preferred: $preferred) {
 		entries {
-			... Registration
+			... Entry
 		}
 		complete
 		asOf
 		revision
 	}
 }
-fragment Registration on Registration {
+fragment Entry on Registration {
 	key
 	cluster
 	protocol
@@ -7994,12 +8079,12 @@ const Register_Operation = `
 mutation Register ($input: RegisterInput!) {
 	register(input: $input) {
 		registration {
-			... Registration
+			... Entry
 		}
 		revision
 	}
 }
-fragment Registration on Registration {
+fragment Entry on Registration {
 	key
 	cluster
 	protocol
@@ -10555,11 +10640,11 @@ subscription WatchRegistrations ($since: Cursor, $initial: Boolean, $filter: Reg
 		status
 		left
 		registration {
-			... Registration
+			... Entry
 		}
 	}
 }
-fragment Registration on Registration {
+fragment Entry on Registration {
 	key
 	cluster
 	protocol

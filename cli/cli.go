@@ -74,7 +74,7 @@ func (a *app) root() *cobra.Command {
 	root := group("muster", "The registry of a small cloud",
 		a.devCommand(), a.serverCommand(), a.agentCommand(), a.imageCommand(), a.volumeCommand(), a.simCommand(),
 		a.nodeCommand(), a.instanceCommand(), a.clusterCommand(), a.brakeCommand(), a.watchCommand(), a.logsCommand(),
-		a.keyCommand(), a.tokenCommand(), a.auditCommand(), a.whoamiCommand(), a.playgroundCommand(),
+		a.keyCommand(), a.tokenCommand(), a.caCommand(), a.auditCommand(), a.whoamiCommand(), a.playgroundCommand(),
 		a.loginCommand(), a.logoutCommand(), a.contextCommand(),
 		a.doctorCommand(), a.completionCommand(), a.manCommand(), a.versionCommand(), exitCodesTopic(), a.shimCommand(),
 	)

@@ -88,6 +88,12 @@ func (c *certificates) Issue(csr string, node muster.NodeUID) (string, string, e
 
 func (c *certificates) Pin() auth.Pin { return auth.Pin{1} }
 
+func (c *certificates) Authorities() []*muster.CertificateAuthority {
+	return []*muster.CertificateAuthority{{Pin: c.Pin().String(), Issues: true}}
+}
+
+func (c *certificates) Rotate(string) error { return c.failing }
+
 func TestJoin_GivesAUIDAKeyAndACertificate(t *testing.T) {
 	w := open(t, setup{certs: &certificates{}})
 	token, text := w.token(t, muster.CreateJoinTokenInput{Role: muster.ServiceRole, Labels: muster.Map{"zone": "a", "rack": "7"}})

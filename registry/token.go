@@ -18,6 +18,11 @@ type Certificates interface {
 	Issue(csr string, node muster.NodeUID) (certificate, ca string, err error)
 	// Pin is what join tokens carry of the authority.
 	Pin() auth.Pin
+	// Authorities are those that are trusted, the newest first.
+	Authorities() []*muster.CertificateAuthority
+	// Rotate replaces the authority that issues. CONFLICT: it is another than pin, if one
+	// is given.
+	Rotate(pin string) error
 }
 
 // JoinTokens returns the join tokens that have not expired, in order of their number.

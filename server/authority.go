@@ -96,9 +96,13 @@ func (a *authority) writeBundle(ca *auth.CA) error {
 }
 
 // Rotate replaces the authority by one with a new key, without anybody being cut off.
-func (a *authority) Rotate() error {
+// CONFLICT: it is not the one with the pin, if one is given.
+func (a *authority) Rotate(pin string) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if now := a.ca.Pin().String(); pin != "" && pin != now {
+		return muster.Errorf(muster.Conflict, "the certificate authority that issues now has the pin %s: it was replaced already", now)
+	}
 	next, err := a.ca.Rotate(a.now())
 	if err != nil {
 		return err
@@ -120,8 +124,17 @@ func (a *authority) current() *auth.CA {
 // Pin is what join tokens carry.
 func (a *authority) Pin() auth.Pin { return a.current().Pin() }
 
-// CA is what to verify servers of the cluster by, as PEM.
-func (a *authority) CA() string { return string(auth.EncodeBundle(a.current().Roots())) }
+// Authorities are those that are trusted, the newest first.
+func (a *authority) Authorities() []*muster.CertificateAuthority {
+	var all []*muster.CertificateAuthority
+	for i, root := range a.current().Roots() {
+		all = append(all, &muster.CertificateAuthority{
+			Pin: auth.PinOf(root).String(), NotBefore: root.NotBefore, NotAfter: root.NotAfter, Issues: i == 0,
+			Certificate: string(auth.EncodeBundle([]*x509.Certificate{root})),
+		})
+	}
+	return all
+}
 
 // trust is whom the server believes.
 func (a *authority) trust() auth.Trust { return auth.Trust{Roots: a.current().Roots()} }

@@ -117,16 +117,6 @@ func (s *Server) CAFile() string {
 	return filepath.Join(s.authority.dir, bundleFile)
 }
 
-// RotateCA replaces the cluster's certificate authority by one with a new key. Nobody is
-// cut off: who trusts the old one believes the new one, and learns of it when its own
-// certificate is renewed. CONFLICT: this server has no TLS.
-func (s *Server) RotateCA() error {
-	if s.authority == nil {
-		return muster.Errorf(muster.Conflict, "this server has no TLS, and so no certificate authority")
-	}
-	return s.authority.Rotate()
-}
-
 // serverTLS is how connections are taken: members of the cluster ask for
 // auth.ServerName and get the certificate of the cluster's authority; everybody else
 // gets one of the operator's own, if there is one.

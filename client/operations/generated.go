@@ -295,6 +295,38 @@ func (v *Brake) GetSince() *time.Time { return v.Since }
 // GetReleasesAt returns Brake.ReleasesAt, and is useful for accessing the field via an interface.
 func (v *Brake) GetReleasesAt() *time.Time { return v.ReleasesAt }
 
+// CertificateAuthority includes the GraphQL fields of CertificateAuthority requested by the fragment CertificateAuthority.
+// The GraphQL type's documentation follows.
+//
+// Who vouches for the server and for nodes.
+type CertificateAuthority struct {
+	// The SHA-256 of its public key, as join tokens carry it.
+	Pin string `json:"pin"`
+	// When it begins.
+	NotBefore time.Time `json:"notBefore"`
+	// When it ends; replace it long before.
+	NotAfter time.Time `json:"notAfter"`
+	// Whether it is the one that certificates are issued by; those of the others stay good.
+	Issues bool `json:"issues"`
+	// Its certificate as PEM: what programs trust that call the server.
+	Certificate string `json:"certificate"`
+}
+
+// GetPin returns CertificateAuthority.Pin, and is useful for accessing the field via an interface.
+func (v *CertificateAuthority) GetPin() string { return v.Pin }
+
+// GetNotBefore returns CertificateAuthority.NotBefore, and is useful for accessing the field via an interface.
+func (v *CertificateAuthority) GetNotBefore() time.Time { return v.NotBefore }
+
+// GetNotAfter returns CertificateAuthority.NotAfter, and is useful for accessing the field via an interface.
+func (v *CertificateAuthority) GetNotAfter() time.Time { return v.NotAfter }
+
+// GetIssues returns CertificateAuthority.Issues, and is useful for accessing the field via an interface.
+func (v *CertificateAuthority) GetIssues() bool { return v.Issues }
+
+// GetCertificate returns CertificateAuthority.Certificate, and is useful for accessing the field via an interface.
+func (v *CertificateAuthority) GetCertificate() string { return v.Certificate }
+
 // Change includes the GraphQL fields of Change requested by the fragment Change.
 // The GraphQL type's documentation follows.
 //
@@ -1593,6 +1625,17 @@ type ListAuditResponse struct {
 // GetAuditLog returns ListAuditResponse.AuditLog, and is useful for accessing the field via an interface.
 func (v *ListAuditResponse) GetAuditLog() *AuditConnection { return v.AuditLog }
 
+// ListCertificateAuthoritiesResponse is returned by ListCertificateAuthorities on success.
+type ListCertificateAuthoritiesResponse struct {
+	// The cluster's certificate authorities, the newest first; none where the server has no TLS.
+	CertificateAuthorities []CertificateAuthority `json:"certificateAuthorities"`
+}
+
+// GetCertificateAuthorities returns ListCertificateAuthoritiesResponse.CertificateAuthorities, and is useful for accessing the field via an interface.
+func (v *ListCertificateAuthoritiesResponse) GetCertificateAuthorities() []CertificateAuthority {
+	return v.CertificateAuthorities
+}
+
 // ListChangesResponse is returned by ListChanges on success.
 type ListChangesResponse struct {
 	// The change log, oldest first.
@@ -2629,6 +2672,31 @@ type RotateAccessKeyResponse struct {
 
 // GetRotateAccessKey returns RotateAccessKeyResponse.RotateAccessKey, and is useful for accessing the field via an interface.
 func (v *RotateAccessKeyResponse) GetRotateAccessKey() *RotatedKey { return v.RotateAccessKey }
+
+// RotateCertificateAuthorityResponse is returned by RotateCertificateAuthority on success.
+type RotateCertificateAuthorityResponse struct {
+	// Replaces the cluster's certificate authority by one with a new key. Nobody is cut off: who trusts one of the last three goes on.
+	RotateCertificateAuthority *RotateCertificateAuthorityRotateCertificateAuthorityRotateCertificateAuthorityPayload `json:"rotateCertificateAuthority"`
+}
+
+// GetRotateCertificateAuthority returns RotateCertificateAuthorityResponse.RotateCertificateAuthority, and is useful for accessing the field via an interface.
+func (v *RotateCertificateAuthorityResponse) GetRotateCertificateAuthority() *RotateCertificateAuthorityRotateCertificateAuthorityRotateCertificateAuthorityPayload {
+	return v.RotateCertificateAuthority
+}
+
+// RotateCertificateAuthorityRotateCertificateAuthorityRotateCertificateAuthorityPayload includes the requested fields of the GraphQL type RotateCertificateAuthorityPayload.
+// The GraphQL type's documentation follows.
+//
+// The certificate authorities after one was replaced.
+type RotateCertificateAuthorityRotateCertificateAuthorityRotateCertificateAuthorityPayload struct {
+	// All that there are, the newest first.
+	CertificateAuthorities []CertificateAuthority `json:"certificateAuthorities"`
+}
+
+// GetCertificateAuthorities returns RotateCertificateAuthorityRotateCertificateAuthorityRotateCertificateAuthorityPayload.CertificateAuthorities, and is useful for accessing the field via an interface.
+func (v *RotateCertificateAuthorityRotateCertificateAuthorityRotateCertificateAuthorityPayload) GetCertificateAuthorities() []CertificateAuthority {
+	return v.CertificateAuthorities
+}
 
 // RotatedKey includes the requested fields of the GraphQL type RotateAccessKeyPayload.
 // The GraphQL type's documentation follows.
@@ -5129,6 +5197,14 @@ func (v *__RotateAccessKeyInput) __premarshalJSON() (*__premarshal__RotateAccess
 	return &retval, nil
 }
 
+// __RotateCertificateAuthorityInput is used internally by genqlient
+type __RotateCertificateAuthorityInput struct {
+	Pin *string `json:"pin"`
+}
+
+// GetPin returns __RotateCertificateAuthorityInput.Pin, and is useful for accessing the field via an interface.
+func (v *__RotateCertificateAuthorityInput) GetPin() *string { return v.Pin }
+
 // __ServiceByIDInput is used internally by genqlient
 type __ServiceByIDInput struct {
 	Id string `json:"id"`
@@ -6757,6 +6833,43 @@ func ListAudit(
 	}
 
 	data_ = &ListAuditResponse{}
+	resp_ := &graphql.Response{Data: data_}
+
+	err_ = client_.MakeRequest(
+		ctx_,
+		req_,
+		resp_,
+	)
+
+	return data_, err_
+}
+
+// The query executed by ListCertificateAuthorities.
+const ListCertificateAuthorities_Operation = `
+query ListCertificateAuthorities {
+	certificateAuthorities {
+		... CertificateAuthority
+	}
+}
+fragment CertificateAuthority on CertificateAuthority {
+	pin
+	notBefore
+	notAfter
+	issues
+	certificate
+}
+`
+
+func ListCertificateAuthorities(
+	ctx_ context.Context,
+	client_ graphql.Client,
+) (data_ *ListCertificateAuthoritiesResponse, err_ error) {
+	req_ := &graphql.Request{
+		OpName: "ListCertificateAuthorities",
+		Query:  ListCertificateAuthorities_Operation,
+	}
+
+	data_ = &ListCertificateAuthoritiesResponse{}
 	resp_ := &graphql.Response{Data: data_}
 
 	err_ = client_.MakeRequest(
@@ -9297,6 +9410,49 @@ func RotateAccessKey(
 	}
 
 	data_ = &RotateAccessKeyResponse{}
+	resp_ := &graphql.Response{Data: data_}
+
+	err_ = client_.MakeRequest(
+		ctx_,
+		req_,
+		resp_,
+	)
+
+	return data_, err_
+}
+
+// The mutation executed by RotateCertificateAuthority.
+const RotateCertificateAuthority_Operation = `
+mutation RotateCertificateAuthority ($pin: String) {
+	rotateCertificateAuthority(input: {pin:$pin}) {
+		certificateAuthorities {
+			... CertificateAuthority
+		}
+	}
+}
+fragment CertificateAuthority on CertificateAuthority {
+	pin
+	notBefore
+	notAfter
+	issues
+	certificate
+}
+`
+
+func RotateCertificateAuthority(
+	ctx_ context.Context,
+	client_ graphql.Client,
+	pin *string,
+) (data_ *RotateCertificateAuthorityResponse, err_ error) {
+	req_ := &graphql.Request{
+		OpName: "RotateCertificateAuthority",
+		Query:  RotateCertificateAuthority_Operation,
+		Variables: &__RotateCertificateAuthorityInput{
+			Pin: pin,
+		},
+	}
+
+	data_ = &RotateCertificateAuthorityResponse{}
 	resp_ := &graphql.Response{Data: data_}
 
 	err_ = client_.MakeRequest(

@@ -153,6 +153,14 @@ type ComplexityRoot struct {
 		MemoryMB   func(childComplexity int) int
 	}
 
+	CertificateAuthority struct {
+		Certificate func(childComplexity int) int
+		Issues      func(childComplexity int) int
+		NotAfter    func(childComplexity int) int
+		NotBefore   func(childComplexity int) int
+		Pin         func(childComplexity int) int
+	}
+
 	Change struct {
 		Actor            func(childComplexity int) int
 		ActorAddr        func(childComplexity int) int
@@ -485,43 +493,44 @@ type ComplexityRoot struct {
 	}
 
 	Mutation struct {
-		AdoptInstance      func(childComplexity int, input AdoptInstanceInput) int
-		AnswerAgentRequest func(childComplexity int, input muster.AgentAnswerInput) int
-		CordonNode         func(childComplexity int, input CordonNodeInput) int
-		CreateAccessKey    func(childComplexity int, input muster.CreateAccessKeyInput) int
-		CreateJoinToken    func(childComplexity int, input muster.CreateJoinTokenInput) int
-		CreateSignIn       func(childComplexity int, input CreateSignInInput) int
-		DeployService      func(childComplexity int, input muster.DeployServiceInput) int
-		Deregister         func(childComplexity int, input muster.DeregisterInput) int
-		DrainNode          func(childComplexity int, input muster.DrainNodeInput) int
-		ForgetNode         func(childComplexity int, input ForgetNodeInput) int
-		Heartbeat          func(childComplexity int, input muster.HeartbeatInput) int
-		JoinNode           func(childComplexity int, input muster.JoinNodeInput) int
-		LabelInstance      func(childComplexity int, input muster.LabelInput) int
-		LabelNode          func(childComplexity int, input muster.LabelInput) int
-		LaunchInstance     func(childComplexity int, input muster.LaunchInstanceInput) int
-		Register           func(childComplexity int, input muster.RegisterInput) int
-		RegisterNode       func(childComplexity int, input muster.RegisterNodeInput) int
-		RegisterService    func(childComplexity int, input muster.RegisterServiceInput) int
-		ReleaseBrake       func(childComplexity int, input ReleaseBrakeInput) int
-		RemoveImage        func(childComplexity int, input RemoveImageInput) int
-		RemoveNode         func(childComplexity int, input RemoveNodeInput) int
-		RemoveService      func(childComplexity int, input RemoveServiceInput) int
-		RemoveVolume       func(childComplexity int, input muster.RemoveVolumeInput) int
-		RenewCertificate   func(childComplexity int, input RenewCertificateInput) int
-		ReportCheck        func(childComplexity int, input muster.ReportCheckInput) int
-		ReportInstances    func(childComplexity int, input muster.ReportInstancesInput) int
-		RestartInstance    func(childComplexity int, input RestartInstanceInput) int
-		RestartService     func(childComplexity int, input RestartServiceInput) int
-		RevokeAccessKey    func(childComplexity int, input RevokeAccessKeyInput) int
-		RevokeJoinToken    func(childComplexity int, input RevokeJoinTokenInput) int
-		RotateAccessKey    func(childComplexity int, input RotateAccessKeyInput) int
-		StartInstance      func(childComplexity int, input StartInstanceInput) int
-		StartService       func(childComplexity int, input StartServiceInput) int
-		StopInstance       func(childComplexity int, input StopInstanceInput) int
-		StopService        func(childComplexity int, input StopServiceInput) int
-		TerminateInstance  func(childComplexity int, input TerminateInstanceInput) int
-		UncordonNode       func(childComplexity int, input UncordonNodeInput) int
+		AdoptInstance              func(childComplexity int, input AdoptInstanceInput) int
+		AnswerAgentRequest         func(childComplexity int, input muster.AgentAnswerInput) int
+		CordonNode                 func(childComplexity int, input CordonNodeInput) int
+		CreateAccessKey            func(childComplexity int, input muster.CreateAccessKeyInput) int
+		CreateJoinToken            func(childComplexity int, input muster.CreateJoinTokenInput) int
+		CreateSignIn               func(childComplexity int, input CreateSignInInput) int
+		DeployService              func(childComplexity int, input muster.DeployServiceInput) int
+		Deregister                 func(childComplexity int, input muster.DeregisterInput) int
+		DrainNode                  func(childComplexity int, input muster.DrainNodeInput) int
+		ForgetNode                 func(childComplexity int, input ForgetNodeInput) int
+		Heartbeat                  func(childComplexity int, input muster.HeartbeatInput) int
+		JoinNode                   func(childComplexity int, input muster.JoinNodeInput) int
+		LabelInstance              func(childComplexity int, input muster.LabelInput) int
+		LabelNode                  func(childComplexity int, input muster.LabelInput) int
+		LaunchInstance             func(childComplexity int, input muster.LaunchInstanceInput) int
+		Register                   func(childComplexity int, input muster.RegisterInput) int
+		RegisterNode               func(childComplexity int, input muster.RegisterNodeInput) int
+		RegisterService            func(childComplexity int, input muster.RegisterServiceInput) int
+		ReleaseBrake               func(childComplexity int, input ReleaseBrakeInput) int
+		RemoveImage                func(childComplexity int, input RemoveImageInput) int
+		RemoveNode                 func(childComplexity int, input RemoveNodeInput) int
+		RemoveService              func(childComplexity int, input RemoveServiceInput) int
+		RemoveVolume               func(childComplexity int, input muster.RemoveVolumeInput) int
+		RenewCertificate           func(childComplexity int, input RenewCertificateInput) int
+		ReportCheck                func(childComplexity int, input muster.ReportCheckInput) int
+		ReportInstances            func(childComplexity int, input muster.ReportInstancesInput) int
+		RestartInstance            func(childComplexity int, input RestartInstanceInput) int
+		RestartService             func(childComplexity int, input RestartServiceInput) int
+		RevokeAccessKey            func(childComplexity int, input RevokeAccessKeyInput) int
+		RevokeJoinToken            func(childComplexity int, input RevokeJoinTokenInput) int
+		RotateAccessKey            func(childComplexity int, input RotateAccessKeyInput) int
+		RotateCertificateAuthority func(childComplexity int, input RotateCertificateAuthorityInput) int
+		StartInstance              func(childComplexity int, input StartInstanceInput) int
+		StartService               func(childComplexity int, input StartServiceInput) int
+		StopInstance               func(childComplexity int, input StopInstanceInput) int
+		StopService                func(childComplexity int, input StopServiceInput) int
+		TerminateInstance          func(childComplexity int, input TerminateInstanceInput) int
+		UncordonNode               func(childComplexity int, input UncordonNodeInput) int
 	}
 
 	Node struct {
@@ -613,26 +622,27 @@ type ComplexityRoot struct {
 	}
 
 	Query struct {
-		AccessKeys    func(childComplexity int, first *int, after *string) int
-		Assignments   func(childComplexity int, uid string, incarnation int64) int
-		AuditLog      func(childComplexity int, filter *muster.AuditFilter, first *int, after *string) int
-		Changes       func(childComplexity int, since *muster.Cursor, objectID *string, first *int) int
-		ClusterHealth func(childComplexity int) int
-		Image         func(childComplexity int, name string) int
-		Images        func(childComplexity int, first *int, after *string) int
-		Instance      func(childComplexity int, id string) int
-		InstanceTypes func(childComplexity int) int
-		Instances     func(childComplexity int, filter *muster.InstanceFilter, first *int, after *string) int
-		JoinTokens    func(childComplexity int) int
-		Node          func(childComplexity int, id string) int
-		Nodes         func(childComplexity int, filter *muster.NodeFilter, first *int, after *string) int
-		Peers         func(childComplexity int, uid string, incarnation int64) int
-		Registrations func(childComplexity int, cluster *string, protocol *string, service *string, address *string, preferred *bool) int
-		ServerInfo    func(childComplexity int) int
-		Service       func(childComplexity int, id string) int
-		Services      func(childComplexity int, filter *muster.ServiceFilter, first *int, after *string) int
-		Volumes       func(childComplexity int, nodeID *string, first *int, after *string) int
-		Whoami        func(childComplexity int) int
+		AccessKeys             func(childComplexity int, first *int, after *string) int
+		Assignments            func(childComplexity int, uid string, incarnation int64) int
+		AuditLog               func(childComplexity int, filter *muster.AuditFilter, first *int, after *string) int
+		CertificateAuthorities func(childComplexity int) int
+		Changes                func(childComplexity int, since *muster.Cursor, objectID *string, first *int) int
+		ClusterHealth          func(childComplexity int) int
+		Image                  func(childComplexity int, name string) int
+		Images                 func(childComplexity int, first *int, after *string) int
+		Instance               func(childComplexity int, id string) int
+		InstanceTypes          func(childComplexity int) int
+		Instances              func(childComplexity int, filter *muster.InstanceFilter, first *int, after *string) int
+		JoinTokens             func(childComplexity int) int
+		Node                   func(childComplexity int, id string) int
+		Nodes                  func(childComplexity int, filter *muster.NodeFilter, first *int, after *string) int
+		Peers                  func(childComplexity int, uid string, incarnation int64) int
+		Registrations          func(childComplexity int, cluster *string, protocol *string, service *string, address *string, preferred *bool) int
+		ServerInfo             func(childComplexity int) int
+		Service                func(childComplexity int, id string) int
+		Services               func(childComplexity int, filter *muster.ServiceFilter, first *int, after *string) int
+		Volumes                func(childComplexity int, nodeID *string, first *int, after *string) int
+		Whoami                 func(childComplexity int) int
 	}
 
 	Refusal struct {
@@ -784,6 +794,11 @@ type ComplexityRoot struct {
 		AccessKey func(childComplexity int) int
 		Revision  func(childComplexity int) int
 		Text      func(childComplexity int) int
+	}
+
+	RotateCertificateAuthorityPayload struct {
+		CertificateAuthorities func(childComplexity int) int
+		Revision               func(childComplexity int) int
 	}
 
 	ServerInfo struct {
@@ -1031,6 +1046,7 @@ type MutationResolver interface {
 	CreateJoinToken(ctx context.Context, input muster.CreateJoinTokenInput) (*CreateJoinTokenPayload, error)
 	RevokeJoinToken(ctx context.Context, input RevokeJoinTokenInput) (*RevokeJoinTokenPayload, error)
 	JoinNode(ctx context.Context, input muster.JoinNodeInput) (*muster.Joined, error)
+	RotateCertificateAuthority(ctx context.Context, input RotateCertificateAuthorityInput) (*RotateCertificateAuthorityPayload, error)
 	RenewCertificate(ctx context.Context, input RenewCertificateInput) (*muster.Certificates, error)
 	CreateSignIn(ctx context.Context, input CreateSignInInput) (*CreateSignInPayload, error)
 	AdoptInstance(ctx context.Context, input AdoptInstanceInput) (*AdoptInstancePayload, error)
@@ -1069,6 +1085,7 @@ type QueryResolver interface {
 	Whoami(ctx context.Context) (*muster.AccessKey, error)
 	AccessKeys(ctx context.Context, first *int, after *string) (*muster.AccessKeyConnection, error)
 	JoinTokens(ctx context.Context) ([]*muster.JoinToken, error)
+	CertificateAuthorities(ctx context.Context) ([]*muster.CertificateAuthority, error)
 	AuditLog(ctx context.Context, filter *muster.AuditFilter, first *int, after *string) (*muster.AuditConnection, error)
 	Assignments(ctx context.Context, uid string, incarnation int64) (*muster.Assignments, error)
 	Peers(ctx context.Context, uid string, incarnation int64) (*muster.Peers, error)
@@ -1541,6 +1558,37 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Capacity.MemoryMB(childComplexity), true
+
+	case "CertificateAuthority.certificate":
+		if e.ComplexityRoot.CertificateAuthority.Certificate == nil {
+			break
+		}
+
+		return e.ComplexityRoot.CertificateAuthority.Certificate(childComplexity), true
+	case "CertificateAuthority.issues":
+		if e.ComplexityRoot.CertificateAuthority.Issues == nil {
+			break
+		}
+
+		return e.ComplexityRoot.CertificateAuthority.Issues(childComplexity), true
+	case "CertificateAuthority.notAfter":
+		if e.ComplexityRoot.CertificateAuthority.NotAfter == nil {
+			break
+		}
+
+		return e.ComplexityRoot.CertificateAuthority.NotAfter(childComplexity), true
+	case "CertificateAuthority.notBefore":
+		if e.ComplexityRoot.CertificateAuthority.NotBefore == nil {
+			break
+		}
+
+		return e.ComplexityRoot.CertificateAuthority.NotBefore(childComplexity), true
+	case "CertificateAuthority.pin":
+		if e.ComplexityRoot.CertificateAuthority.Pin == nil {
+			break
+		}
+
+		return e.ComplexityRoot.CertificateAuthority.Pin(childComplexity), true
 
 	case "Change.actor":
 		if e.ComplexityRoot.Change.Actor == nil {
@@ -3250,6 +3298,17 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Mutation.RotateAccessKey(childComplexity, args["input"].(RotateAccessKeyInput)), true
+	case "Mutation.rotateCertificateAuthority":
+		if e.ComplexityRoot.Mutation.RotateCertificateAuthority == nil {
+			break
+		}
+
+		args, err := ec.field_Mutation_rotateCertificateAuthority_args(ctx, rawArgs)
+		if err != nil {
+			return 0, false
+		}
+
+		return e.ComplexityRoot.Mutation.RotateCertificateAuthority(childComplexity, args["input"].(RotateCertificateAuthorityInput)), true
 	case "Mutation.startInstance":
 		if e.ComplexityRoot.Mutation.StartInstance == nil {
 			break
@@ -3752,6 +3811,12 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Query.AuditLog(childComplexity, args["filter"].(*muster.AuditFilter), args["first"].(*int), args["after"].(*string)), true
+	case "Query.certificateAuthorities":
+		if e.ComplexityRoot.Query.CertificateAuthorities == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Query.CertificateAuthorities(childComplexity), true
 	case "Query.changes":
 		if e.ComplexityRoot.Query.Changes == nil {
 			break
@@ -4447,6 +4512,19 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.RotateAccessKeyPayload.Text(childComplexity), true
+
+	case "RotateCertificateAuthorityPayload.certificateAuthorities":
+		if e.ComplexityRoot.RotateCertificateAuthorityPayload.CertificateAuthorities == nil {
+			break
+		}
+
+		return e.ComplexityRoot.RotateCertificateAuthorityPayload.CertificateAuthorities(childComplexity), true
+	case "RotateCertificateAuthorityPayload.revision":
+		if e.ComplexityRoot.RotateCertificateAuthorityPayload.Revision == nil {
+			break
+		}
+
+		return e.ComplexityRoot.RotateCertificateAuthorityPayload.Revision(childComplexity), true
 
 	case "ServerInfo.clusterShortId":
 		if e.ComplexityRoot.ServerInfo.ClusterShortID == nil {
@@ -5334,6 +5412,7 @@ func (e *executableSchema) Exec(ctx context.Context) graphql.ResponseHandler {
 			graphql.NewInputUnmarshaler("RevokeAccessKeyInput", ec.unmarshalInputRevokeAccessKeyInput),
 			graphql.NewInputUnmarshaler("RevokeJoinTokenInput", ec.unmarshalInputRevokeJoinTokenInput),
 			graphql.NewInputUnmarshaler("RotateAccessKeyInput", ec.unmarshalInputRotateAccessKeyInput),
+			graphql.NewInputUnmarshaler("RotateCertificateAuthorityInput", ec.unmarshalInputRotateCertificateAuthorityInput),
 			graphql.NewInputUnmarshaler("ServiceFilter", ec.unmarshalInputServiceFilter),
 			graphql.NewInputUnmarshaler("ServiceReportInput", ec.unmarshalInputServiceReportInput),
 			graphql.NewInputUnmarshaler("StartInstanceInput", ec.unmarshalInputStartInstanceInput),
@@ -5643,6 +5722,8 @@ type Query {
   ): AccessKeyConnection @auth(requires: ADMIN)
   "The join tokens that have not expired."
   joinTokens: [JoinToken!] @auth(requires: ADMIN)
+  "The cluster's certificate authorities, the newest first; none where the server has no TLS."
+  certificateAuthorities: [CertificateAuthority!] @auth(requires: VIEWER)
   "Attempts to change something, refused ones too, newest first."
   auditLog(
     "Only those that match."
@@ -5835,6 +5916,11 @@ type Mutation {
     "The name that the node is to have, and its certificate request."
     input: JoinNodeInput!
   ): JoinNodePayload @auth(requires: JOIN_TOKEN)
+  "Replaces the cluster's certificate authority by one with a new key. Nobody is cut off: who trusts one of the last three goes on."
+  rotateCertificateAuthority(
+    "Which one, if it matters."
+    input: RotateCertificateAuthorityInput!
+  ): RotateCertificateAuthorityPayload @auth(requires: ADMIN)
   "For agents: a new certificate in place of one that ends."
   renewCertificate(
     "The certificate request."
@@ -8339,6 +8425,34 @@ type JoinNodePayload {
   revision: Int64!
 }
 
+"Who vouches for the server and for nodes."
+type CertificateAuthority {
+  "The SHA-256 of its public key, as join tokens carry it."
+  pin: String!
+  "When it begins."
+  notBefore: Time!
+  "When it ends; replace it long before."
+  notAfter: Time!
+  "Whether it is the one that certificates are issued by; those of the others stay good."
+  issues: Boolean!
+  "Its certificate as PEM: what programs trust that call the server."
+  certificate: String!
+}
+
+"Which certificate authority to replace."
+input RotateCertificateAuthorityInput {
+  "The pin of the one that issues now, so that asking twice does not replace it twice; null: whichever it is."
+  pin: String
+}
+
+"The certificate authorities after one was replaced."
+type RotateCertificateAuthorityPayload {
+  "All that there are, the newest first."
+  certificateAuthorities: [CertificateAuthority!]!
+  "The revision of the commit."
+  revision: Int64!
+}
+
 "What to sign."
 input RenewCertificateInput {
   "A PKCS #10 certificate request as PEM."
@@ -8636,6 +8750,22 @@ func (ec *executionContext) childFields_Capacity(ctx context.Context, field grap
 		return ec.fieldContext_Capacity_instances(ctx, field)
 	}
 	return nil, fmt.Errorf("no field named %q was found under type Capacity", field.Name)
+}
+
+func (ec *executionContext) childFields_CertificateAuthority(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+	switch field.Name {
+	case "pin":
+		return ec.fieldContext_CertificateAuthority_pin(ctx, field)
+	case "notBefore":
+		return ec.fieldContext_CertificateAuthority_notBefore(ctx, field)
+	case "notAfter":
+		return ec.fieldContext_CertificateAuthority_notAfter(ctx, field)
+	case "issues":
+		return ec.fieldContext_CertificateAuthority_issues(ctx, field)
+	case "certificate":
+		return ec.fieldContext_CertificateAuthority_certificate(ctx, field)
+	}
+	return nil, fmt.Errorf("no field named %q was found under type CertificateAuthority", field.Name)
 }
 
 func (ec *executionContext) childFields_Change(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
@@ -9778,6 +9908,16 @@ func (ec *executionContext) childFields_RotateAccessKeyPayload(ctx context.Conte
 	return nil, fmt.Errorf("no field named %q was found under type RotateAccessKeyPayload", field.Name)
 }
 
+func (ec *executionContext) childFields_RotateCertificateAuthorityPayload(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+	switch field.Name {
+	case "certificateAuthorities":
+		return ec.fieldContext_RotateCertificateAuthorityPayload_certificateAuthorities(ctx, field)
+	case "revision":
+		return ec.fieldContext_RotateCertificateAuthorityPayload_revision(ctx, field)
+	}
+	return nil, fmt.Errorf("no field named %q was found under type RotateCertificateAuthorityPayload", field.Name)
+}
+
 func (ec *executionContext) childFields_ServerInfo(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
 	switch field.Name {
 	case "version":
@@ -10718,6 +10858,20 @@ func (ec *executionContext) field_Mutation_rotateAccessKey_args(ctx context.Cont
 	arg0, err := graphql.ProcessArgField(ctx, rawArgs, "input",
 		func(ctx context.Context, v any) (RotateAccessKeyInput, error) {
 			return ec.unmarshalNRotateAccessKeyInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐRotateAccessKeyInput(ctx, v)
+		})
+	if err != nil {
+		return nil, err
+	}
+	args["input"] = arg0
+	return args, nil
+}
+
+func (ec *executionContext) field_Mutation_rotateCertificateAuthority_args(ctx context.Context, rawArgs map[string]any) (map[string]any, error) {
+	var err error
+	args := map[string]any{}
+	arg0, err := graphql.ProcessArgField(ctx, rawArgs, "input",
+		func(ctx context.Context, v any) (RotateCertificateAuthorityInput, error) {
+			return ec.unmarshalNRotateCertificateAuthorityInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐRotateCertificateAuthorityInput(ctx, v)
 		})
 	if err != nil {
 		return nil, err
@@ -13231,6 +13385,121 @@ func (ec *executionContext) _Capacity_instances(ctx context.Context, field graph
 }
 func (ec *executionContext) fieldContext_Capacity_instances(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
 	return graphql.NewScalarFieldContext("Capacity", field, false, false, "Int")
+}
+
+func (ec *executionContext) _CertificateAuthority_pin(ctx context.Context, field graphql.CollectedField, obj *muster.CertificateAuthority) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_CertificateAuthority_pin(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Pin, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_CertificateAuthority_pin(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("CertificateAuthority", field, false, false, "String")
+}
+
+func (ec *executionContext) _CertificateAuthority_notBefore(ctx context.Context, field graphql.CollectedField, obj *muster.CertificateAuthority) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_CertificateAuthority_notBefore(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.NotBefore, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v time.Time) graphql.Marshaler {
+			return ec.marshalNTime2timeᚐTime(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_CertificateAuthority_notBefore(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("CertificateAuthority", field, false, false, "Time")
+}
+
+func (ec *executionContext) _CertificateAuthority_notAfter(ctx context.Context, field graphql.CollectedField, obj *muster.CertificateAuthority) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_CertificateAuthority_notAfter(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.NotAfter, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v time.Time) graphql.Marshaler {
+			return ec.marshalNTime2timeᚐTime(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_CertificateAuthority_notAfter(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("CertificateAuthority", field, false, false, "Time")
+}
+
+func (ec *executionContext) _CertificateAuthority_issues(ctx context.Context, field graphql.CollectedField, obj *muster.CertificateAuthority) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_CertificateAuthority_issues(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Issues, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v bool) graphql.Marshaler {
+			return ec.marshalNBoolean2bool(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_CertificateAuthority_issues(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("CertificateAuthority", field, false, false, "Boolean")
+}
+
+func (ec *executionContext) _CertificateAuthority_certificate(ctx context.Context, field graphql.CollectedField, obj *muster.CertificateAuthority) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_CertificateAuthority_certificate(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Certificate, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_CertificateAuthority_certificate(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("CertificateAuthority", field, false, false, "String")
 }
 
 func (ec *executionContext) _Change_revision(ctx context.Context, field graphql.CollectedField, obj *muster.Change) (ret graphql.Marshaler) {
@@ -20723,6 +20992,68 @@ func (ec *executionContext) fieldContext_Mutation_joinNode(ctx context.Context, 
 	return fc, nil
 }
 
+func (ec *executionContext) _Mutation_rotateCertificateAuthority(ctx context.Context, field graphql.CollectedField) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Mutation_rotateCertificateAuthority(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			fc := graphql.GetFieldContext(ctx)
+			return ec.Resolvers.Mutation().RotateCertificateAuthority(ctx, fc.Args["input"].(RotateCertificateAuthorityInput))
+		},
+		func(ctx context.Context, next graphql.Resolver) graphql.Resolver {
+			directive0 := next
+
+			directive1 := func(ctx context.Context) (any, error) {
+				requires, err := ec.unmarshalNAccess2githubᚗcomᚋmusterᚑcloudᚋmusterᚐAccess(ctx, "ADMIN")
+				if err != nil {
+					var zeroVal *RotateCertificateAuthorityPayload
+					return zeroVal, err
+				}
+				if ec.Directives.Auth == nil {
+					var zeroVal *RotateCertificateAuthorityPayload
+					return zeroVal, errors.New("directive auth is not implemented")
+				}
+				return ec.Directives.Auth(ctx, nil, directive0, requires)
+			}
+
+			next = directive1
+			return next
+		},
+		func(ctx context.Context, selections ast.SelectionSet, v *RotateCertificateAuthorityPayload) graphql.Marshaler {
+			return ec.marshalORotateCertificateAuthorityPayload2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐRotateCertificateAuthorityPayload(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Mutation_rotateCertificateAuthority(ctx context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "Mutation",
+		Field:      field,
+		IsMethod:   true,
+		IsResolver: true,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_RotateCertificateAuthorityPayload(ctx, field)
+		},
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			err = ec.Recover(ctx, r)
+			ec.Error(ctx, err)
+		}
+	}()
+	ctx = graphql.WithFieldContext(ctx, fc)
+	if fc.Args, err = ec.field_Mutation_rotateCertificateAuthority_args(ctx, field.ArgumentMap(ec.Variables)); err != nil {
+		ec.Error(ctx, err)
+		return fc, err
+	}
+	return fc, nil
+}
+
 func (ec *executionContext) _Mutation_renewCertificate(ctx context.Context, field graphql.CollectedField) (ret graphql.Marshaler) {
 	return graphql.ResolveField(
 		ctx,
@@ -23578,6 +23909,56 @@ func (ec *executionContext) fieldContext_Query_joinTokens(_ context.Context, fie
 	return fc, nil
 }
 
+func (ec *executionContext) _Query_certificateAuthorities(ctx context.Context, field graphql.CollectedField) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Query_certificateAuthorities(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return ec.Resolvers.Query().CertificateAuthorities(ctx)
+		},
+		func(ctx context.Context, next graphql.Resolver) graphql.Resolver {
+			directive0 := next
+
+			directive1 := func(ctx context.Context) (any, error) {
+				requires, err := ec.unmarshalNAccess2githubᚗcomᚋmusterᚑcloudᚋmusterᚐAccess(ctx, "VIEWER")
+				if err != nil {
+					var zeroVal []*muster.CertificateAuthority
+					return zeroVal, err
+				}
+				if ec.Directives.Auth == nil {
+					var zeroVal []*muster.CertificateAuthority
+					return zeroVal, errors.New("directive auth is not implemented")
+				}
+				return ec.Directives.Auth(ctx, nil, directive0, requires)
+			}
+
+			next = directive1
+			return next
+		},
+		func(ctx context.Context, selections ast.SelectionSet, v []*muster.CertificateAuthority) graphql.Marshaler {
+			return ec.marshalOCertificateAuthority2ᚕᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐCertificateAuthorityᚄ(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Query_certificateAuthorities(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "Query",
+		Field:      field,
+		IsMethod:   true,
+		IsResolver: true,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_CertificateAuthority(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
 func (ec *executionContext) _Query_auditLog(ctx context.Context, field graphql.CollectedField) (ret graphql.Marshaler) {
 	return graphql.ResolveField(
 		ctx,
@@ -25946,6 +26327,61 @@ func (ec *executionContext) _RotateAccessKeyPayload_revision(ctx context.Context
 }
 func (ec *executionContext) fieldContext_RotateAccessKeyPayload_revision(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
 	return graphql.NewScalarFieldContext("RotateAccessKeyPayload", field, false, false, "Int64")
+}
+
+func (ec *executionContext) _RotateCertificateAuthorityPayload_certificateAuthorities(ctx context.Context, field graphql.CollectedField, obj *RotateCertificateAuthorityPayload) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_RotateCertificateAuthorityPayload_certificateAuthorities(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.CertificateAuthorities, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v []*muster.CertificateAuthority) graphql.Marshaler {
+			return ec.marshalNCertificateAuthority2ᚕᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐCertificateAuthorityᚄ(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_RotateCertificateAuthorityPayload_certificateAuthorities(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "RotateCertificateAuthorityPayload",
+		Field:      field,
+		IsMethod:   false,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_CertificateAuthority(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _RotateCertificateAuthorityPayload_revision(ctx context.Context, field graphql.CollectedField, obj *RotateCertificateAuthorityPayload) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_RotateCertificateAuthorityPayload_revision(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Revision, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v int64) graphql.Marshaler {
+			return ec.marshalNInt642int64(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_RotateCertificateAuthorityPayload_revision(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("RotateCertificateAuthorityPayload", field, false, false, "Int64")
 }
 
 func (ec *executionContext) _ServerInfo_version(ctx context.Context, field graphql.CollectedField, obj *muster.ServerInfo) (ret graphql.Marshaler) {
@@ -33881,6 +34317,48 @@ func UnmarshalRotateAccessKeyInput(ctx context.Context, raw any) (RotateAccessKe
 	return out, err
 }
 
+func (ec *executionContext) unmarshalInputRotateCertificateAuthorityInput(ctx context.Context, obj any) (RotateCertificateAuthorityInput, error) {
+	var it RotateCertificateAuthorityInput
+	if obj == nil {
+		return it, nil
+	}
+
+	asMap := map[string]any{}
+	for k, v := range obj.(map[string]any) {
+		asMap[k] = v
+	}
+
+	fieldsInOrder := [...]string{"pin"}
+	for _, k := range fieldsInOrder {
+		v, ok := asMap[k]
+		if !ok {
+			continue
+		}
+		switch k {
+		case "pin":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("pin"))
+			data, err := ec.unmarshalOString2ᚖstring(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Pin = data
+		}
+	}
+	return it, nil
+}
+
+// UnmarshalRotateCertificateAuthorityInput unmarshals raw into the RotateCertificateAuthorityInput input type, using the
+// unmarshaler bound to ctx's request. Call it from a resolver to decode an input
+// object that was not passed as a field argument.
+//
+// ctx must come from a gqlgen request; outside one there is no unmarshaler to use
+// and the returned error says so.
+func UnmarshalRotateCertificateAuthorityInput(ctx context.Context, raw any) (RotateCertificateAuthorityInput, error) {
+	var out RotateCertificateAuthorityInput
+	err := graphql.UnmarshalNamedInputFromContext(ctx, "RotateCertificateAuthorityInput", raw, &out)
+	return out, err
+}
+
 func (ec *executionContext) unmarshalInputServiceFilter(ctx context.Context, obj any) (muster.ServiceFilter, error) {
 	var it muster.ServiceFilter
 	if obj == nil {
@@ -35136,6 +35614,59 @@ func (ec *executionContext) _Capacity(ctx context.Context, sel ast.SelectionSet,
 			}
 		case "instances":
 			out.Values[i] = ec._Capacity_instances(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
+var certificateAuthorityImplementors = []string{"CertificateAuthority"}
+
+func (ec *executionContext) _CertificateAuthority(ctx context.Context, sel ast.SelectionSet, obj *muster.CertificateAuthority) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, certificateAuthorityImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("CertificateAuthority")
+		case "pin":
+			out.Values[i] = ec._CertificateAuthority_pin(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "notBefore":
+			out.Values[i] = ec._CertificateAuthority_notBefore(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "notAfter":
+			out.Values[i] = ec._CertificateAuthority_notAfter(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "issues":
+			out.Values[i] = ec._CertificateAuthority_issues(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "certificate":
+			out.Values[i] = ec._CertificateAuthority_certificate(ctx, field, obj)
 			if out.Values[i] == graphql.Null {
 				out.Invalids++
 			}
@@ -37548,6 +38079,13 @@ func (ec *executionContext) _Mutation(ctx context.Context, sel ast.SelectionSet)
 			if out.Values[i] == graphql.RequiredNull {
 				out.Invalids++
 			}
+		case "rotateCertificateAuthority":
+			out.Values[i] = ec.OperationContext.RootResolverMiddleware(innerCtx, func(ctx context.Context) (res graphql.Marshaler) {
+				return ec._Mutation_rotateCertificateAuthority(ctx, field)
+			})
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
 		case "renewCertificate":
 			out.Values[i] = ec.OperationContext.RootResolverMiddleware(innerCtx, func(ctx context.Context) (res graphql.Marshaler) {
 				return ec._Mutation_renewCertificate(ctx, field)
@@ -38266,6 +38804,12 @@ func (ec *executionContext) _Query(ctx context.Context, sel ast.SelectionSet) gr
 				true, false,
 				func(ctx context.Context) graphql.Marshaler {
 					return ec._Query_joinTokens(ctx, field)
+				})
+		case "certificateAuthorities":
+			out.ResolveRootConcurrently(innerCtx, ec.OperationContext, i,
+				true, false,
+				func(ctx context.Context) graphql.Marshaler {
+					return ec._Query_certificateAuthorities(ctx, field)
 				})
 		case "auditLog":
 			out.ResolveRootConcurrently(innerCtx, ec.OperationContext, i,
@@ -39339,6 +39883,44 @@ func (ec *executionContext) _RotateAccessKeyPayload(ctx context.Context, sel ast
 			}
 		case "revision":
 			out.Values[i] = ec._RotateAccessKeyPayload_revision(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
+var rotateCertificateAuthorityPayloadImplementors = []string{"RotateCertificateAuthorityPayload"}
+
+func (ec *executionContext) _RotateCertificateAuthorityPayload(ctx context.Context, sel ast.SelectionSet, obj *RotateCertificateAuthorityPayload) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, rotateCertificateAuthorityPayloadImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("RotateCertificateAuthorityPayload")
+		case "certificateAuthorities":
+			out.Values[i] = ec._RotateCertificateAuthorityPayload_certificateAuthorities(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "revision":
+			out.Values[i] = ec._RotateCertificateAuthorityPayload_revision(ctx, field, obj)
 			if out.Values[i] == graphql.Null {
 				out.Invalids++
 			}
@@ -41045,6 +41627,30 @@ func (ec *executionContext) marshalNCapacity2ᚖgithubᚗcomᚋmusterᚑcloudᚋ
 	return ec._Capacity(ctx, sel, v)
 }
 
+func (ec *executionContext) marshalNCertificateAuthority2ᚕᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐCertificateAuthorityᚄ(ctx context.Context, sel ast.SelectionSet, v []*muster.CertificateAuthority) graphql.Marshaler {
+	ret := graphql.MarshalSliceConcurrently(ctx, len(v), 0, false, func(ctx context.Context, i int) graphql.Marshaler {
+		fc := graphql.GetFieldContext(ctx)
+		fc.Result = &v[i]
+		return ec.marshalNCertificateAuthority2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐCertificateAuthority(ctx, sel, v[i])
+	})
+
+	for _, e := range ret {
+		if e == graphql.Null {
+			return graphql.Null
+		}
+	}
+
+	return ret
+}
+
+func (ec *executionContext) marshalNCertificateAuthority2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐCertificateAuthority(ctx context.Context, sel ast.SelectionSet, v *muster.CertificateAuthority) graphql.Marshaler {
+	if v == nil {
+		graphql.AddInvalidNullError(ctx, "CertificateAuthority!")
+		return graphql.Null
+	}
+	return ec._CertificateAuthority(ctx, sel, v)
+}
+
 func (ec *executionContext) marshalNChange2ᚕᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐChangeᚄ(ctx context.Context, sel ast.SelectionSet, v []*muster.Change) graphql.Marshaler {
 	ret := graphql.MarshalSliceConcurrently(ctx, len(v), 0, false, func(ctx context.Context, i int) graphql.Marshaler {
 		fc := graphql.GetFieldContext(ctx)
@@ -42034,6 +42640,11 @@ func (ec *executionContext) unmarshalNRotateAccessKeyInput2githubᚗcomᚋmuster
 	return res, graphql.ErrorOnPath(ctx, err)
 }
 
+func (ec *executionContext) unmarshalNRotateCertificateAuthorityInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐRotateCertificateAuthorityInput(ctx context.Context, v any) (RotateCertificateAuthorityInput, error) {
+	res, err := ec.unmarshalInputRotateCertificateAuthorityInput(ctx, v)
+	return res, graphql.ErrorOnPath(ctx, err)
+}
+
 func (ec *executionContext) marshalNService2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐService(ctx context.Context, sel ast.SelectionSet, v *muster.Service) graphql.Marshaler {
 	if v == nil {
 		graphql.AddInvalidNullError(ctx, "Service!")
@@ -42581,6 +43192,25 @@ func (ec *executionContext) marshalOBytes2ᚕbyte(ctx context.Context, sel ast.S
 	_ = ctx
 	res := scalar.MarshalBytes(v)
 	return res
+}
+
+func (ec *executionContext) marshalOCertificateAuthority2ᚕᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐCertificateAuthorityᚄ(ctx context.Context, sel ast.SelectionSet, v []*muster.CertificateAuthority) graphql.Marshaler {
+	if v == nil {
+		return graphql.Null
+	}
+	ret := graphql.MarshalSliceConcurrently(ctx, len(v), 0, false, func(ctx context.Context, i int) graphql.Marshaler {
+		fc := graphql.GetFieldContext(ctx)
+		fc.Result = &v[i]
+		return ec.marshalNCertificateAuthority2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐCertificateAuthority(ctx, sel, v[i])
+	})
+
+	for _, e := range ret {
+		if e == graphql.Null {
+			return graphql.Null
+		}
+	}
+
+	return ret
 }
 
 func (ec *executionContext) marshalOChangeConnection2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐChangeConnection(ctx context.Context, sel ast.SelectionSet, v *muster.ChangeConnection) graphql.Marshaler {
@@ -43545,6 +44175,13 @@ func (ec *executionContext) marshalORotateAccessKeyPayload2ᚖgithubᚗcomᚋmus
 		return graphql.Null
 	}
 	return ec._RotateAccessKeyPayload(ctx, sel, v)
+}
+
+func (ec *executionContext) marshalORotateCertificateAuthorityPayload2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐRotateCertificateAuthorityPayload(ctx context.Context, sel ast.SelectionSet, v *RotateCertificateAuthorityPayload) graphql.Marshaler {
+	if v == nil {
+		return graphql.Null
+	}
+	return ec._RotateCertificateAuthorityPayload(ctx, sel, v)
 }
 
 func (ec *executionContext) marshalOServerInfo2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐServerInfo(ctx context.Context, sel ast.SelectionSet, v *muster.ServerInfo) graphql.Marshaler {

@@ -336,6 +336,20 @@ type RotateAccessKeyPayload struct {
 	Revision int64 `json:"revision"`
 }
 
+// Which certificate authority to replace.
+type RotateCertificateAuthorityInput struct {
+	// The pin of the one that issues now, so that asking twice does not replace it twice; null: whichever it is.
+	Pin *string `json:"pin,omitempty"`
+}
+
+// The certificate authorities after one was replaced.
+type RotateCertificateAuthorityPayload struct {
+	// All that there are, the newest first.
+	CertificateAuthorities []*muster.CertificateAuthority `json:"certificateAuthorities"`
+	// The revision of the commit.
+	Revision int64 `json:"revision"`
+}
+
 // Which instance to start.
 type StartInstanceInput struct {
 	// The instance's id.

@@ -141,6 +141,13 @@ func (u *uses) of(id muster.KeyID) time.Time {
 	return u.at[id]
 }
 
+func (u *uses) forget(id muster.KeyID) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	delete(u.at, id)
+	delete(u.unflushed, id)
+}
+
 func (u *uses) take() map[muster.KeyID]time.Time {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -109,14 +109,19 @@ func (r *Registry) outlivedServices(v View, now time.Time) (due []*muster.Servic
 	return due
 }
 
-// endedKeys returns the keys that have opened nothing for as long as the audit is kept.
+// endedKeys returns the keys that have opened nothing for as long as the audit is kept, and
+// sessions of which there can be many for a shorter time: the audit says who signed in.
 func (r *Registry) endedKeys(v View, now time.Time) (due []*muster.AccessKey) {
 	for k := range v.Keys() {
 		at := k.RevokedAt
 		if at == nil {
 			at = k.ExpiresAt
 		}
-		if at != nil && now.Sub(*at) >= r.opts.KeepAudit {
+		keep := r.opts.KeepAudit
+		if k.Parent != "" {
+			keep = min(keep, sessionKept)
+		}
+		if at != nil && now.Sub(*at) >= keep {
 			due = append(due, k)
 		}
 	}

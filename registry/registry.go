@@ -432,6 +432,9 @@ func (r *Registry) announce(b *batch) {
 	for uid := range b.nodes.dropped {
 		r.beats.forget(uid)
 	}
+	for id := range b.keys.dropped {
+		r.used.forget(id)
+	}
 	v := r.View()
 	for uid, n := range b.nudges {
 		node := v.NodeByUID(uid)

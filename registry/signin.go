@@ -16,6 +16,10 @@ const (
 	DefaultSignInTTL = 10 * time.Minute
 	// sessionTTL is how long the key is good that a code is exchanged for.
 	sessionTTL = 12 * time.Hour
+	// maxSessions is how many sessions of a key there may be, sessionKept how long one is
+	// listed after its end.
+	maxSessions = 100
+	sessionKept = 24 * time.Hour
 	// maxSignIns is how many codes may wait.
 	maxSignIns = 256
 )
@@ -102,6 +106,11 @@ func (r *Registry) RedeemSignIn(ctx context.Context, code, addr string) (string,
 		if !r.admitted(v, by) { // revoked since, perhaps in this very batch
 			return ended
 		}
+		if n := r.sessions(v, sessionParent(v, by)); n >= maxSessions {
+			e := muster.Errorf(muster.Limit, "%s has %d sessions, which is the limit: sign out in some browsers, or wait until some have ended", by.Name, n)
+			e.Details = map[string]any{"limit": "sessions"}
+			return e
+		}
 		k = r.newKey(v, by, "browser", by.Role, secret)
 		k.Scope, k.ExpiresAt, k.Parent = by.Scope, new(stamp(r.opts.Now()).Add(sessionTTL)), sessionParent(v, by)
 		if !by.Expires.IsZero() && by.Expires.Before(*k.ExpiresAt) {
@@ -123,6 +132,12 @@ func sessionParent(v View, by muster.Principal) muster.KeyID {
 		return k.Parent
 	}
 	return muster.KeyID(by.Identity())
+}
+
+// sessions is how many good ones a key has.
+func (r *Registry) sessions(v View, parent muster.KeyID) int {
+	now := r.opts.Now()
+	return count(where(v.Keys(), func(k *muster.AccessKey) bool { return k.Parent == parent && k.StatusAt(now) == muster.KeyActive }))
 }
 
 // SignOut ends the session that the caller presents. CONFLICT: it is none, but a key

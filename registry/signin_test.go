@@ -3,6 +3,7 @@ package registry_test
 import (
 	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/muster-cloud/muster"
@@ -91,6 +92,58 @@ func TestSession_CodeIsGoodForNothingOnceItsKeyIsRevoked(t *testing.T) {
 	}
 	_, err = w.RedeemSignIn(context.Background(), code, "")
 	wantCode(t, err, muster.Unauthenticated)
+}
+
+func TestSession_ThereAreOnlySoMany(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world, _ *ledger) {
+		_, holder := w.key(t, "carol", muster.Viewer)
+		_, other := w.key(t, "dave", muster.Viewer)
+		const most = 100
+		for range most {
+			w.session(t, holder)
+		}
+		code, _, err := w.CreateSignIn(holder, time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = w.RedeemSignIn(context.Background(), code, "")
+		wantCode(t, err, muster.Limit)
+		w.session(t, other)
+		time.Sleep(13 * time.Hour)
+		w.session(t, holder)
+		time.Sleep(37 * time.Hour) // they are not kept for as long as the audit
+		synctest.Wait()
+		c, err := w.AccessKeys(muster.PageInput{})
+		if err != nil || c.TotalCount() != 2 {
+			t.Errorf("%d keys are listed, %v", c.TotalCount(), err)
+		}
+	})
+}
+
+func TestSignIn_CodesThatWaitAreBounded(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world, _ *ledger) {
+		_, holder := w.key(t, "carol", muster.Viewer)
+		const most = 256
+		for range most {
+			if _, _, err := w.CreateSignIn(holder, time.Minute); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, _, err := w.CreateSignIn(holder, time.Minute)
+		wantCode(t, err, muster.Limit)
+		time.Sleep(time.Minute)
+		code, expires, err := w.CreateSignIn(holder, time.Minute)
+		if err != nil || !expires.Equal(time.Now().Add(time.Minute)) {
+			t.Fatal(expires, err)
+		}
+		time.Sleep(time.Minute)
+		_, err = w.RedeemSignIn(context.Background(), code, "") // too late
+		wantCode(t, err, muster.Unauthenticated)
+		for _, ttl := range []time.Duration{0, -1, 2 * time.Hour} {
+			_, _, err := w.CreateSignIn(holder, ttl)
+			wantCode(t, err, muster.Invalid)
+		}
+	})
 }
 
 func TestSignOut_EndsASessionAlone(t *testing.T) {

@@ -2,7 +2,7 @@
 // stream, one message a subject, in the format that choria-io/ccm speaks.
 //
 // Each step of the protocol has a file: subject.go, entry.go and ttl.go are the text,
-// stream.go keeps the stream as it must be, publish.go sends and removes, keeper.go
+// message.go reads what is in the stream, stream.go keeps the stream as it must be, publish.go sends and removes, keeper.go
 // keeps what is desired published, watch.go follows, lookup.go reads what is there,
 // prometheus.go writes targets, embedded.go runs a NATS server in this process, and connect.go reaches one.
 //

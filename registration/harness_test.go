@@ -1,0 +1,90 @@
+package registration_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/muster-cloud/muster"
+	"github.com/muster-cloud/muster/registration"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// quiet is a log for what is meant to fail.
+func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+// embedded starts a server that ends with the test.
+func embedded(t testing.TB, opts registration.EmbeddedOptions) *registration.Embedded {
+	t.Helper()
+	if opts.Dir == "" {
+		opts.Dir = t.TempDir()
+	}
+	if opts.Logger == nil {
+		opts.Logger = quiet()
+	}
+	e, err := registration.OpenEmbedded(context.Background(), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = e.Close() })
+	return e
+}
+
+// connect connects for as long as the test runs.
+func connect(t testing.TB, opts registration.ConnectOptions) *registration.Conn {
+	t.Helper()
+	conn, err := registration.Connect(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	return conn
+}
+
+// stream makes the feed's stream on a server of its own.
+func stream(t testing.TB, opts registration.StreamOptions) (*registration.Stream, *registration.Conn) {
+	t.Helper()
+	conn := connect(t, registration.ConnectOptions{Embedded: embedded(t, registration.EmbeddedOptions{})})
+	opts.Logger = quiet()
+	s := registration.NewStream(conn, opts)
+	if repairs, err := s.Ensure(t.Context()); err != nil || len(repairs) != 1 {
+		t.Fatal(repairs, err)
+	}
+	return s, conn
+}
+
+// running runs f until the test ends, or until the returned function is called.
+func running(t testing.TB, f func(context.Context) error) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- f(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Errorf("it ended with %v", err)
+		}
+	})
+	t.Cleanup(stop)
+	return stop
+}
+
+func contains(err error, text string) bool { return err != nil && strings.Contains(err.Error(), text) }
+
+func entry(service, address string, port int, ttl time.Duration) *muster.Registration {
+	r := &muster.Registration{Cluster: "prod", Protocol: "http", Service: service, Address: address, Priority: 100}
+	if port != 0 {
+		r.Port = &port
+	}
+	if ttl != 0 {
+		r.TTL = &ttl
+	}
+	return r
+}

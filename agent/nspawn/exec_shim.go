@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/muster-cloud/muster"
 	"github.com/muster-cloud/muster/agent/driver"
 	"github.com/muster-cloud/muster/agent/nspawn/cgroup"
 )
@@ -72,7 +73,7 @@ func execute(string) error {
 		}
 		exit, err = watchOver(cmd, control, terminal, o.Group)
 	} else {
-		exit.Failure, err = err.Error(), nil
+		exit.Failure, err = muster.Printable(err.Error(), muster.MaxReasonBytes), nil
 	}
 	return errors.Join(err, o.Group.Kill(), o.Group.Remove(), tell(control, execNews{Exit: &exit}, nil))
 }

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/muster-cloud/muster"
 	"github.com/muster-cloud/muster/agent/driver"
 )
 
@@ -194,7 +195,7 @@ func (m machine) judgeService(r serviceRecord, end serviceEnd) serviceEnding {
 	case r.machineEnded(end.status):
 		e.Reason, e.Cause = "ended with its instance", driver.Machine
 	case end.failure != nil:
-		e.Code, e.Reason = nil, couldNotStart+end.failure.Error()
+		e.Code, e.Reason = nil, muster.Printable(couldNotStart+end.failure.Error(), muster.MaxReasonBytes)
 	case e.OOM && (e.Code == nil || *e.Code != 0):
 		e.Reason = "out of memory"
 	case end.status == nil:

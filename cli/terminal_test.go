@@ -21,12 +21,19 @@ import (
 // terminal is a pseudo terminal of a width; read returns what was written to it.
 func terminal(t *testing.T, columns uint16) (out *os.File, read func() string) {
 	t.Helper()
+	out, _, read = keyboard(t, columns)
+	return out, read
+}
+
+// keyboard is a terminal with its other end, which types.
+func keyboard(t *testing.T, columns uint16) (out, outer *os.File, read func() string) {
+	t.Helper()
 	// Not by os.OpenFile, which would make it non-blocking and lose the end.
 	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	outer := os.NewFile(uintptr(fd), "ptmx")
+	outer = os.NewFile(uintptr(fd), "ptmx")
 	t.Cleanup(func() { outer.Close() })
 	number, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
 	if err == nil {
@@ -50,7 +57,7 @@ func terminal(t *testing.T, columns uint16) (out *os.File, read func() string) {
 		}
 		text <- strings.ReplaceAll(b.String(), "\r\n", "\n")
 	}()
-	return out, func() string {
+	return out, outer, func() string {
 		out.Close()
 		return <-text
 	}

@@ -128,7 +128,7 @@ func (u *unpacking) stamp(name string, at time.Time) error { return u.root.Chtim
 func (u *unpacking) finish() error {
 	for _, e := range slices.Backward(u.dirs) {
 		name := strings.TrimSuffix(e.Name, "/")
-		if err := u.root.Chmod(name, mode(e.Mode)); err != nil {
+		if err := chmodDir(u.root, name, mode(e.Mode)); err != nil {
 			return err
 		}
 		if err := u.stamp(name, e.ModTime); err != nil {
@@ -136,6 +136,15 @@ func (u *unpacking) finish() error {
 		}
 	}
 	return nil
+}
+
+// chmodDir changes the mode of a directory. Root.Chmod would need Linux 6.6.
+func chmodDir(root *os.Root, name string, m fs.FileMode) error {
+	f, err := root.OpenFile(name, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Chmod(m), f.Close())
 }
 
 // mode is a tar file's mode as Go writes it.

@@ -184,6 +184,15 @@ func tame(dir string) error {
 		if info.IsDir() || mode&0o111 != 0 {
 			mode |= 0o111
 		}
-		return root.Chmod(name, mode)
+		return chmod(root, name, mode)
 	})
+}
+
+// chmod changes the mode of a file or directory. Root.Chmod would need Linux 6.6.
+func chmod(root *os.Root, name string, mode fs.FileMode) error {
+	f, err := root.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Chmod(mode), f.Close())
 }

@@ -194,18 +194,19 @@ func TestInstall_StaysInside(t *testing.T) {
 	m := run(t, d, h.spec("a", "sleep 600")).Spec.Machine
 	outside := t.TempDir()
 	up := strings.Repeat("../", 20)
-	for name, planted := range map[string]string{
-		"the directory":         "rm -rf /opt/muster; ln -s " + outside + " /opt/muster",
-		"the directory, upward": "rm -rf /opt/muster; ln -s " + up + outside + " /opt/muster",
-		"the place":             "rm -rf /opt/muster; mkdir -p /opt/muster; ln -s " + outside + " /opt/muster/svc-1",
-		"the place beside":      "rm -rf /opt/muster; mkdir -p /opt/muster; ln -s " + outside + " /opt/muster/.new-svc-1",
-		"a file":                "rm -rf /opt/muster; mkdir -p /opt/muster; echo x >/opt/muster/svc-1",
+	const fresh = "rm -rf /opt/muster; mkdir -p /opt/muster; "
+	for _, planted := range []string{
+		"rm -rf /opt/muster; ln -s " + outside + " /opt/muster",
+		"rm -rf /opt/muster; ln -s " + up + outside + " /opt/muster",
+		fresh + "ln -s " + outside + " /opt/muster/svc-1",
+		fresh + "ln -s " + outside + " /opt/muster/.new-svc-1",
+		fresh + "echo x >/opt/muster/svc-1",
 	} {
 		within(t, d, m, planted)
 		_, err := install(t, d, m, tarOf(t, tar.Header{Typeflag: tar.TypeReg, Name: "planted", Mode: 0o644, Linkname: "x"}))
-		t.Logf("%s: %v", name, err)
+		t.Logf("%s: %v", planted, err)
 		if left, err := os.ReadDir(outside); err != nil || len(left) != 0 {
-			t.Fatalf("%s: outside there is %v, %v", name, left, err)
+			t.Fatalf("%s: outside there is %v, %v", planted, left, err)
 		}
 	}
 	if got := within(t, d, m, "cat /opt/muster/svc-1/planted"); got != "x" {

@@ -196,8 +196,8 @@ func TestInstall_StaysInside(t *testing.T) {
 	up := strings.Repeat("../", 20)
 	const fresh = "rm -rf /opt/muster; mkdir -p /opt/muster; "
 	for _, planted := range []string{
-		"rm -rf /opt/muster; ln -s " + outside + " /opt/muster",
-		"rm -rf /opt/muster; ln -s " + up + outside + " /opt/muster",
+		"mkdir -p /opt; rm -rf /opt/muster; ln -s " + outside + " /opt/muster",
+		"mkdir -p /opt; rm -rf /opt/muster; ln -s " + up + outside + " /opt/muster",
 		fresh + "ln -s " + outside + " /opt/muster/svc-1",
 		fresh + "ln -s " + outside + " /opt/muster/.new-svc-1",
 		fresh + "echo x >/opt/muster/svc-1",

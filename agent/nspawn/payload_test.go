@@ -110,6 +110,15 @@ func TestPayload_BootsSystemd(t *testing.T) {
 	if comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", m.PID)); err != nil || string(comm) != "systemd\n" {
 		t.Errorf("process 1 is %q, %v", comm, err)
 	}
+	if got := within(t, d, spec.Machine, "systemctl show --property=Version --value; id -un"); !strings.HasSuffix(got, "\nroot\n") {
+		t.Errorf("a command in it says %q", got)
+	}
+	p := startProcess(t, d, processSpec(spec.Machine, "exec sleep 600"))
+	for _, name := range []string{"CapBnd", "NoNewPrivs", "Seccomp"} {
+		if got, want := field(t, p.PID, name), field(t, m.PID, name); got != want {
+			t.Errorf("a process's %s is %s, that of its systemd %s", name, got, want)
+		}
+	}
 	stopped, err := d.Stop(t.Context(), spec.Machine, grace)
 	if err != nil || stopped.Reason != "stopped" || stopped.ExitCode == nil || *stopped.ExitCode != 0 {
 		t.Errorf("stopped %+v, %v, want it powered off with status 0", stopped, err)

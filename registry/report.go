@@ -94,6 +94,9 @@ func (r *Registry) applyReport(v View, w *Writes, n *muster.Node, in *muster.Rep
 		}
 	}
 	for i := range v.InstancesOn(n.UID) {
+		if !reported[i.ID] {
+			r.observeServices(v, w, i, &muster.InstanceReportInput{}, applied)
+		}
 		if !reported[i.ID] && (applied(i.DesiredRevision) || i.Status == muster.Unknown) {
 			r.miss(w, i)
 		}

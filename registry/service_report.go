@@ -27,8 +27,10 @@ func (v View) serviceAssignments(id muster.InstanceID) []*muster.ServiceAssignme
 	return out
 }
 
-// observeServices brings an instance's services up to what its agent reports of them.
+// observeServices brings an instance's services up to what its agent reports of them. What
+// becomes of them when it does not run, or is not to, follows from that: see follow.
 func (r *Registry) observeServices(v View, w *Writes, i *muster.Instance, m *muster.InstanceReportInput, applied func(int64) bool) {
+	runs := m.Status == muster.Running && i.Desired == muster.WantRunning
 	reported := map[muster.ServiceID]*muster.ServiceReportInput{}
 	for k := range m.Services {
 		reported[m.Services[k].ID] = &m.Services[k]
@@ -37,7 +39,9 @@ func (r *Registry) observeServices(v View, w *Writes, i *muster.Instance, m *mus
 		switch found := reported[s.ID]; {
 		case s.Gone():
 		case found != nil && s.Status != muster.ServiceRemoving:
-			r.observeService(w, s, found)
+			if runs && found.Status != muster.ServicePending { // its agent has not noticed yet
+				r.observeService(w, s, found)
+			}
 		case found == nil && s.Status == muster.ServiceRemoving && applied(s.DesiredRevision):
 			next := s.Clone()
 			r.removed(next, "its node confirmed that it is gone")
@@ -49,7 +53,7 @@ func (r *Registry) observeServices(v View, w *Writes, i *muster.Instance, m *mus
 
 // observeService brings one service up to what was reported of its present generation.
 func (r *Registry) observeService(w *Writes, s *muster.Service, m *muster.ServiceReportInput) {
-	if m.Generation != s.Generation || s.Status == muster.ServiceLost && m.Status == muster.ServicePending {
+	if m.Generation != s.Generation {
 		return // its agent has not come to what is desired yet
 	}
 	r.outputs.keep(s.ID, m.Checks)

@@ -321,3 +321,40 @@ func TestService_Refuses(t *testing.T) {
 		})
 	}
 }
+
+// TestService_IsWhatItsInstanceLeavesIt has an agent report what was, while its instance is stopped and started.
+func TestService_IsWhatItsInstanceLeavesIt(t *testing.T) {
+	h := newHost(t, setup{})
+	s := h.deploy(t, nil)
+	h.tell(t, muster.Running, said(s, muster.ServicePending, muster.HealthBad))
+	wantService(t, h, s.ID, muster.ServiceDeploying, muster.HealthUnknown)
+	h.tell(t, muster.Running, said(s, muster.ServiceRunning, muster.HealthOK))
+	wantService(t, h, s.ID, muster.ServiceRunning, muster.HealthOK)
+	if _, _, err := h.StopInstance(ctx, h.instance.ID); err != nil {
+		t.Fatal(err)
+	}
+	before := wantService(t, h, s.ID, muster.ServicePending, muster.HealthBad)
+	h.tell(t, muster.Running, said(s, muster.ServiceRunning, muster.HealthOK))
+	h.tell(t, muster.Stopped, said(s, muster.ServiceRunning, muster.HealthOK))
+	h.tell(t, muster.Stopped, said(s, muster.ServicePending, muster.HealthBad))
+	if after := wantService(t, h, s.ID, muster.ServicePending, muster.HealthBad); after.Revision != before.Revision {
+		t.Errorf("it has changed: %+v, before %+v", after, before)
+	}
+	checkLog(t, h.world)
+}
+
+// TestService_GoesWithoutItsMachine removes a service of an instance that its node has lost.
+func TestService_GoesWithoutItsMachine(t *testing.T) {
+	h := newHost(t, setup{})
+	s := h.deploy(t, nil)
+	h.sequence++
+	h.report(t, h.node, h.sequence, nil)
+	wantStatus(t, h.world, h.instance.ID, muster.Failed)
+	if _, _, err := h.RemoveService(ctx, s.ID); err != nil {
+		t.Fatal(err)
+	}
+	wantService(t, h, s.ID, muster.ServiceRemoving, muster.HealthUnknown)
+	h.sequence++
+	h.report(t, h.node, h.sequence, nil)
+	wantService(t, h, s.ID, muster.ServiceRemoved, muster.HealthUnknown)
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -28,7 +29,19 @@ type node struct {
 	driver  *drivertest.Fake
 	manager *deploy.Manager
 	ports   *ports
+	listed  *atomic.Int64
 	stop    func()
+}
+
+// counting counts how often processes are listed.
+type counting struct {
+	*drivertest.Fake
+	listed *atomic.Int64
+}
+
+func (c counting) ListProcesses(ctx context.Context) ([]driver.ProcessStatus, error) {
+	c.listed.Add(1)
+	return c.Fake.ListProcesses(ctx)
 }
 
 // ports remembers what was published last.
@@ -40,7 +53,7 @@ func (p *ports) Publish(_ context.Context, set []deploy.Port) (map[muster.Servic
 }
 
 func newNode(t *testing.T) *node {
-	n := &node{t: t, host: drivertest.NewHost(), ports: &ports{}}
+	n := &node{t: t, host: drivertest.NewHost(), ports: &ports{}, listed: new(atomic.Int64)}
 	for _, program := range []string{"httpd", "/opt/muster/svc-1/app"} {
 		n.host.Program(program, func(p *drivertest.Process) int {
 			select {
@@ -63,7 +76,7 @@ func newNode(t *testing.T) *node {
 
 // start begins a manager, as a new agent does.
 func (n *node) start() {
-	n.manager = deploy.New(deploy.Options{Driver: n.driver, Ports: n.ports, Fetch: artifact.New(artifact.Options{})})
+	n.manager = deploy.New(deploy.Options{Driver: counting{n.driver, n.listed}, Ports: n.ports, Fetch: artifact.New(artifact.Options{})})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { defer close(done); _ = n.manager.Run(ctx) }()
@@ -239,10 +252,121 @@ func TestManager_DeploysFiles(t *testing.T) {
 	if r := until(muster.ServiceFailed); r.Reason == "" || r.Generation != 2 {
 		t.Errorf("with a wrong checksum it is %+v", r)
 	}
+	if left := n.running(); left != 0 {
+		t.Errorf("FAILED, it has %d processes that run", left)
+	}
 	missing := *s
 	missing.Generation, missing.DeployURL = 3, server.URL+"/nothing"
 	n.want(true, &missing)
 	if r := until(muster.ServiceFailed); r.Generation == 3 && r.Reason == "" {
 		t.Errorf("what is not there gives %+v", r)
 	}
+}
+
+// running counts the processes that run.
+func (n *node) running() (count int) {
+	all, err := n.driver.ListProcesses(n.t.Context())
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	for _, p := range all {
+		if p.State != driver.Exited {
+			count++
+		}
+	}
+	return count
+}
+
+// TestManager_RemovesBeforeItSaysNothing removes what an earlier agent started.
+func TestManager_RemovesBeforeItSaysNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		defer func() { n.stop(); n.host.Close() }()
+		n.want(true, service())
+		n.wantSaid(time.Second, muster.ServiceRunning, muster.HealthOK)
+		n.stop()
+		n.start()
+		gone := service()
+		gone.Desired = muster.WantTerminated
+		n.want(true, gone)
+		if r := n.said(); r.Status != muster.ServiceRemoving || len(n.host.Processes()) != 1 {
+			t.Errorf("with %v there, it is said: %+v", n.host.Processes(), r)
+		}
+		if r := n.settled(5 * time.Second); r.ID != "" || len(n.host.Processes()) != 0 {
+			t.Errorf("with %v there, it is said: %+v", n.host.Processes(), r)
+		}
+	})
+}
+
+// TestManager_LooksAfterNothingThatIsGone counts how often processes are listed once nothing is wanted any more.
+func TestManager_LooksAfterNothingThatIsGone(t *testing.T) {
+	for name, end := range map[string]func(*node){
+		"left out":                func(n *node) { n.manager.Want(nil) },
+		"in a machine that ended": func(n *node) { n.want(false, service()) },
+		"in a machine of a restart": func(n *node) {
+			n.manager.Want([]deploy.Machine{{Name: "c1-i-1-2", Addr: "10.213.0.2", Services: []*muster.ServiceAssignment{service()}}})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := newNode(t)
+				defer func() { n.stop(); n.host.Close() }()
+				n.want(true, service())
+				n.wantSaid(time.Second, muster.ServiceRunning, muster.HealthOK)
+				end(n)
+				n.settled(time.Second)
+				if err := n.driver.Remove(t.Context(), machine); err != nil {
+					t.Fatal(err)
+				}
+				n.settled(time.Second)
+				before := n.listed.Load()
+				if n.settled(time.Hour); n.listed.Load() != before {
+					t.Errorf("processes were listed %d times in an hour, want none", n.listed.Load()-before)
+				}
+			})
+		})
+	}
+}
+
+// TestManager_WaitsForWhatTakesSeveralRuns has a new agent find a service that is well, by a check that has to pass more
+// than once.
+func TestManager_WaitsForWhatTakesSeveralRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		defer func() { n.stop(); n.host.Close() }()
+		s := service()
+		s.Checks = []muster.Check{muster.Check{Name: "plugin", Kind: muster.ExecCheck, Command: []string{"plugin"}, PassAfter: 6}.WithDefaults()}
+		n.host.Program("plugin", func(*drivertest.Process) int { return 0 })
+		n.want(true, s)
+		n.wantSaid(61*time.Second, muster.ServiceRunning, muster.HealthOK)
+		n.stop()
+		n.start()
+		n.want(true, s)
+		if r := n.settled(45 * time.Second); r.ID != "" {
+			t.Errorf("before it is known, it is said: %+v", r)
+		}
+		n.wantSaid(10*time.Second, muster.ServiceRunning, muster.HealthOK)
+	})
+}
+
+// TestManager_KnowsWhatHasEnded has a new agent find a process that was given up, whose files cannot be got any more.
+func TestManager_KnowsWhatHasEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		defer func() { n.stop(); n.host.Close() }()
+		s := service()
+		s.Restart.When = muster.RestartNever
+		n.want(true, s)
+		n.wantSaid(time.Second, muster.ServiceRunning, muster.HealthOK)
+		n.stop()
+		if err := n.host.ExitProcess(driver.ProcessRef{Machine: machine, Name: "svc-1"}, 3); err != nil {
+			t.Fatal(err)
+		}
+		n.start()
+		s.DeployURL = "file:///nowhere"
+		n.want(true, s)
+		if r := n.wantSaid(time.Second, muster.ServiceFailed, muster.HealthBad); r.ExitCode == nil || *r.ExitCode != 3 {
+			t.Errorf("it is said: %+v", r)
+		}
+	})
 }

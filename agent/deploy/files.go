@@ -21,12 +21,12 @@ const firstFetchPause = time.Second
 // deploy brings a service's files into its machine. It reports false when something else
 // is wanted by then.
 func (u *unit) deploy(ctx context.Context, w wanted) (done bool, err error) {
-	runs, err := u.runs(ctx, w)
+	begun, runs, err := u.begun(ctx, w)
 	if err != nil {
 		return true, err
 	}
-	if runs { // an earlier agent did it
-		u.adopted = true
+	if begun { // an earlier agent did it
+		u.adopted = runs
 		return true, nil
 	}
 	if w.service.DeployURL == "" {
@@ -64,18 +64,19 @@ func (u *unit) unsettled() muster.ServiceHealth {
 	return muster.HealthUnknown
 }
 
-// runs reports whether the process of the wanted generation is there already.
-func (u *unit) runs(ctx context.Context, w wanted) (bool, error) {
+// begun reports whether the process of the wanted generation was started already, so that
+// its files are in place, and whether it runs.
+func (u *unit) begun(ctx context.Context, w wanted) (begun, runs bool, err error) {
 	all, err := u.m.processes.ListProcesses(ctx)
 	if err != nil {
-		return false, fmt.Errorf("list the processes: %w", err)
+		return false, false, fmt.Errorf("list the processes: %w", err)
 	}
 	for _, p := range all {
-		if p.Spec.ProcessRef == w.ref() && p.State != driver.Exited && proc.Generation(p) == w.service.Generation {
-			return true, nil
+		if p.Spec.ProcessRef == w.ref() && proc.Generation(p) == w.service.Generation {
+			return true, p.State != driver.Exited, nil
 		}
 	}
-	return false, nil
+	return false, false, nil
 }
 
 // whenever cancels work when something else than w is wanted. It takes the unit's

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 	"time"
 
@@ -21,6 +22,7 @@ type checking struct {
 	checker    *check.Checker
 	generation int64
 	machine    string
+	told       []muster.CheckStatus // what they had found when the service was spoken of last
 	cancel     context.CancelFunc
 	done       chan struct{}
 }
@@ -108,7 +110,7 @@ func (u *unit) tellRunning(w wanted, p proc.Status) time.Duration {
 	u.mu.Lock()
 	c, known := u.checking, u.known
 	u.mu.Unlock()
-	if u.adopted && !known && c != nil && !c.checker.Ran() && time.Since(u.since) < quiet {
+	if u.adopted && !known && c != nil && undecided(c.checker.Results()) && time.Since(u.since) < patience(w.service.Checks) {
 		return time.Second / 4
 	}
 	reason, tried := u.m.publisher.outcome(u.id)
@@ -121,6 +123,34 @@ func (u *unit) tellRunning(w wanted, p proc.Status) time.Duration {
 	}
 	u.tell(w, r)
 	return 0
+}
+
+// quiet is how long at least, if need be, nothing is said of a service that an earlier
+// agent started.
+const quiet = 30 * time.Second
+
+// patience is until when the checks of a service that ran before should have found what
+// they find: it takes some of them several runs.
+func patience(checks []muster.Check) time.Duration {
+	longest := quiet
+	for _, c := range checks {
+		longest = max(longest, time.Duration(max(c.FailAfter, c.PassAfter)+1)*c.Interval)
+	}
+	return longest
+}
+
+// undecided reports whether some checks may yet find that all is well.
+func undecided(results []muster.CheckResult) bool {
+	found := statuses(results)
+	return slices.Contains(found, muster.CheckUnknown) && !slices.Contains(found, muster.CheckCritical)
+}
+
+func statuses(results []muster.CheckResult) []muster.CheckStatus {
+	found := make([]muster.CheckStatus, len(results))
+	for i, r := range results {
+		found[i] = r.Status
+	}
+	return found
 }
 
 // judge is the health that the checks make. One that was started again is not well before

@@ -108,6 +108,9 @@ func (p *publisher) publish(ctx context.Context) bool {
 		} else if refused[id] != nil {
 			reason = refused[id].Error()
 		}
+		if p.wanted[id] != port {
+			continue // meanwhile another is wanted, or none
+		}
 		turned = turned || p.failed[id] != reason || p.tried[id] != port
 		p.tried[id] = port
 		if p.failed[id] = reason; reason == "" {

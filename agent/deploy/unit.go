@@ -3,6 +3,7 @@ package deploy
 import (
 	"context"
 	"path"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -11,9 +12,6 @@ import (
 	"github.com/muster-cloud/muster/agent/driver"
 	"github.com/muster-cloud/muster/agent/proc"
 )
-
-// quiet is how long at most nothing is said of a service that an earlier agent started.
-const quiet = 30 * time.Second
 
 // wanted is what is wanted of one service.
 type wanted struct {
@@ -43,13 +41,14 @@ type unit struct {
 	checking *checking                 // while its checks run
 
 	// Only its goroutine touches these.
-	deployed  int64     // the generation whose files are in place, or need none
-	failed    int64     // the generation that could not be deployed
-	adopted   bool      // an earlier agent started it
-	since     time.Time // when this agent saw it first
-	mending   bool      // it was started again, and its checks have not all passed since
-	lastPID   int
-	published bool
+	deployed int64     // the generation whose files are in place, or need none
+	failed   int64     // the generation that could not be deployed
+	adopted  bool      // an earlier agent started it
+	since    time.Time // when this agent saw it first
+	mending  bool      // it was started again, and its checks have not all passed since
+	dropped  bool      // the supervisor was told to remove it
+	lastPID  int
+	attended driver.ProcessRef // that the supervisor was told of; the zero one: none
 }
 
 func newUnit(m *Manager, id muster.ServiceID) *unit {
@@ -85,6 +84,7 @@ func (u *unit) run(ctx context.Context) {
 		w := u.wanted()
 		if w.service == nil {
 			u.m.publisher.set(u.id, nil)
+			u.leave()
 			return
 		}
 		wait := u.pass(ctx, w)
@@ -105,6 +105,9 @@ func (u *unit) run(ctx context.Context) {
 // pass does what is to be done now, and says when to look again; 0: when it is woken.
 func (u *unit) pass(ctx context.Context, w wanted) time.Duration {
 	s := w.service
+	if u.attended != (driver.ProcessRef{}) && u.attended != w.ref() {
+		u.leave() // its instance was started again, as another machine
+	}
 	switch {
 	case s.Desired == muster.WantTerminated:
 		return u.remove(w)
@@ -112,7 +115,8 @@ func (u *unit) pass(ctx context.Context, w wanted) time.Duration {
 		return u.halt(w)
 	case !w.running:
 		u.withdraw()
-		u.deployed, u.mending = 0, true
+		u.leave()
+		u.deployed, u.failed, u.mending = 0, 0, true
 		u.tell(w, muster.ServiceReportInput{Status: muster.ServicePending, Reason: "its instance does not run", Health: muster.HealthBad})
 		return 0
 	case s.Announced:
@@ -131,11 +135,12 @@ func (u *unit) pass(ctx context.Context, w wanted) time.Duration {
 func (u *unit) remove(w wanted) time.Duration {
 	u.withdraw()
 	if u.m.supervisor != nil && !w.service.Announced {
-		if _, kept := u.m.supervisor.Status(w.ref()); kept || !u.isGone() {
+		if !u.dropped {
+			u.attended, u.dropped = w.ref(), true
 			u.m.supervisor.Drop(w.ref())
 		}
 		if _, kept := u.m.supervisor.Status(w.ref()); kept {
-			return time.Second
+			return time.Second // or when it is not any more
 		}
 	}
 	u.mu.Lock()
@@ -148,20 +153,23 @@ func (u *unit) remove(w wanted) time.Duration {
 	return 0
 }
 
-func (u *unit) isGone() bool {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	return u.gone
+// leave has the supervisor look after the process no longer. What runs goes on.
+func (u *unit) leave() {
+	if u.attended != (driver.ProcessRef{}) {
+		u.m.supervisor.Forget(u.attended)
+		u.attended = driver.ProcessRef{}
+	}
 }
 
 // halt stops the process.
 func (u *unit) halt(w wanted) time.Duration {
 	u.withdraw()
 	if u.m.supervisor == nil || w.service.Announced || !w.running {
+		u.leave()
 		u.tell(w, muster.ServiceReportInput{Status: muster.ServiceStopped, Health: muster.HealthUnknown})
 		return 0
 	}
-	u.m.supervisor.Halt(w.ref(), driver.Stop{Grace: stopGrace})
+	u.end(w)
 	status, _ := u.m.supervisor.Status(w.ref())
 	r := muster.ServiceReportInput{Status: muster.ServiceStopping, Health: muster.HealthUnknown, ExitCode: status.ExitCode}
 	if status.State == proc.Stopped {
@@ -169,6 +177,12 @@ func (u *unit) halt(w wanted) time.Duration {
 	}
 	u.tell(w, r)
 	return 0
+}
+
+// end has the process stopped.
+func (u *unit) end(w wanted) {
+	u.attended = w.ref()
+	u.m.supervisor.Halt(w.ref(), driver.Stop{Grace: stopGrace})
 }
 
 // stopGrace is how long a service has to end by itself when it is stopped.
@@ -184,6 +198,7 @@ func (u *unit) keep(ctx context.Context, w wanted) time.Duration {
 		case err != nil:
 			u.failed = s.Generation
 			u.withdraw()
+			u.end(w) // what runs is of an earlier start
 			u.tell(w, muster.ServiceReportInput{Status: muster.ServiceFailed, Health: muster.HealthBad, Reason: muster.Printable(err.Error(), muster.MaxReasonBytes)})
 			return 0
 		}
@@ -192,6 +207,7 @@ func (u *unit) keep(ctx context.Context, w wanted) time.Duration {
 			u.publish(w)
 		}
 	}
+	u.attended = w.ref()
 	u.m.supervisor.Keep(u.spec(w))
 	status, _ := u.m.supervisor.Status(w.ref())
 	if status.Generation != s.Generation {
@@ -260,6 +276,11 @@ func (u *unit) tell(w wanted, r muster.ServiceReportInput) {
 	r.ID, r.Generation = u.id, w.service.Generation
 	u.mu.Lock()
 	news := !u.known || u.machine != w.machine || !sameReport(u.told, r)
+	if u.checking != nil {
+		found := statuses(u.checking.checker.Results())
+		news = news || !slices.Equal(found, u.checking.told)
+		u.checking.told = found
+	}
 	u.told, u.machine, u.known, u.gone = r, w.machine, true, false
 	u.mu.Unlock()
 	if news {
@@ -267,17 +288,21 @@ func (u *unit) tell(w wanted, r muster.ServiceReportInput) {
 	}
 }
 
-// sameReport compares what makes a change.
+// sameReport compares what makes a change, but for what checks found.
 func sameReport(a, b muster.ServiceReportInput) bool {
 	same := func(x, y *int) bool { return x == y || x != nil && y != nil && *x == *y }
 	return a.Generation == b.Generation && a.Status == b.Status && a.Reason == b.Reason && a.Health == b.Health &&
 		a.HealthReason == b.HealthReason && a.Restarts == b.Restarts && same(a.PID, b.PID) && same(a.ExitCode, b.ExitCode)
 }
 
-// report is what is said of the service, if it is of that machine.
+// report is what is said of the service, if it is of that machine. One that is to be
+// removed is there until nothing is left of it: to say nothing of it confirms that.
 func (u *unit) report(machine string) (muster.ServiceReportInput, bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	if s := u.want.service; s != nil && s.Desired == muster.WantTerminated && !u.gone && u.want.machine == machine {
+		return muster.ServiceReportInput{ID: u.id, Generation: s.Generation, Status: muster.ServiceRemoving, Health: muster.HealthUnknown}, true
+	}
 	if !u.known || u.machine != machine {
 		return muster.ServiceReportInput{}, false
 	}

@@ -51,6 +51,9 @@ func (a *app) keyCreateCommand() *cobra.Command {
 				at := time.Now().Add(expires)
 				in.ExpiresAt = &at
 			}
+			if err := in.Validate(time.Now()); err != nil {
+				return err
+			}
 			return a.createKey(c.Context(), in)
 		},
 	}

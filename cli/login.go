@@ -22,8 +22,8 @@ asked for without being shown, or read from standard input, and tried before it 
 kept, in ~/.config/muster/config.yaml, which its owner alone can read.
 
 A server with a certificate of its own cluster is not known to this machine: give its
-certificates with --ca, or with --ca-pin what the server shows of them. On a terminal
-you are asked to compare that.`
+certificates with --ca, or with --ca-pin what muster ca show says on the server. On a
+terminal you are asked to compare that.`
 
 const loginExamples = `  muster login https://ops.example:9000
   muster login https://10.0.0.1:9000 --name prod --ca ca.crt <key`
@@ -38,7 +38,7 @@ func (a *app) loginCommand() *cobra.Command {
 		RunE: func(c *cobra.Command, args []string) error { return a.login(c.Context(), args[0], flags) },
 	}
 	c.Flags().StringVar(&flags.name, "name", "", "`NAME` of the context; the server's host when left out")
-	c.Flags().StringVar(&flags.pin, "ca-pin", "", "the `PIN` of the cluster's certificate authority, as the server shows it")
+	c.Flags().StringVar(&flags.pin, "ca-pin", "", "the `PIN` of the cluster's certificate authority, as muster ca show says on the server")
 	return c
 }
 
@@ -202,7 +202,7 @@ func (a *app) pinOf(ctx context.Context, server string, chain []*x509.Certificat
 	file, ok := a.std.In.(*os.File)
 	if !ok || !isTerminal(file) {
 		return auth.Pin{}, muster.Errorf(muster.Unauthenticated,
-			"this machine does not know the certificate authority of %s; give its certificates with --ca, or --ca-pin as the server itself shows it", server)
+			"this machine does not know the certificate authority of %s; give its certificates with --ca, or with --ca-pin what muster ca show says on the server", server)
 	}
 	_, _ = fmt.Fprintf(a.std.Err, "This machine meets %s for the first time. The pin of its certificate authority is\n\n    %s\n\nCompare it with what `muster ca show` says on the server.\n", server, pin)
 	answer, err := readLine(ctx, file, a.std.Err, "Is it the same? [y/N] ")

@@ -143,11 +143,16 @@ func (c *Client) RemoveNode(ctx context.Context, id string) (*Node, error) {
 // and returns it as it was; nil when there were only keys of it. NOT_FOUND: there is
 // nothing of it; CONFLICT: it still beats.
 func (c *Client) ForgetNode(ctx context.Context, id string) (*Node, error) {
-	return once(ctx, c, func(ctx context.Context, api graphql.Client) (*Node, error) {
+	type forgotten = operations.ForgetNodeForgetNodeForgetNodePayload
+	answer, err := once(ctx, c, func(ctx context.Context, api graphql.Client) (*forgotten, error) {
 		answer, err := operations.ForgetNode(ctx, api, id)
-		if err != nil || answer.ForgetNode == nil {
+		if err != nil {
 			return nil, err
 		}
-		return answer.ForgetNode.Node, nil
+		return answer.ForgetNode, nil
 	})
+	if err != nil {
+		return nil, err
+	}
+	return answer.Node, nil
 }

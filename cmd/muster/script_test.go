@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -36,6 +37,7 @@ func TestMain(m *testing.M) {
 		"graphql": postGraphQL,
 		"report":  runReport,
 		"sql":     runSQL,
+		"witness": runWitness,
 	})
 }
 
@@ -211,8 +213,8 @@ func ownKey() string {
 	return strings.TrimSpace(string(text))
 }
 
-func present(request *http.Request) {
-	if key := ownKey(); key != "" {
+func present(request *http.Request, key string) {
+	if key != "" {
 		request.Header.Set("Authorization", "Bearer "+key)
 	}
 }
@@ -234,7 +236,7 @@ func get() {
 			}
 		}
 		if !*stranger {
-			present(request)
+			present(request, ownKey())
 		}
 		err = exchange(os.Stdout, request)
 	}
@@ -262,19 +264,21 @@ func exchange(out io.Writer, request *http.Request) error {
 }
 
 // postGraphQL is the program graphql: it sends a document to the server as it
-// is, and prints the answer: graphql [-host HOST] DOCUMENT [VARIABLES].
+// is, and prints the answer: graphql [-host HOST] [-key KEY] DOCUMENT [VARIABLES].
 func postGraphQL() {
 	host := flag.String("host", "", "the Host header")
+	key := flag.String("key", ownKey(), "what is presented")
 	flag.Parse()
-	if err := post(os.Stdout, *host, flag.Arg(0), flag.Arg(1)); err != nil {
+	if err := post(os.Stdout, *host, *key, flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
-func post(out io.Writer, host, document, variables string) error {
-	if variables == "" {
-		variables = "{}"
+func post(out io.Writer, host, key string, args []string) error {
+	document, variables := args[0], "{}"
+	if len(args) > 1 {
+		variables = args[1]
 	}
 	body, err := json.Marshal(map[string]any{"query": document, "variables": json.RawMessage(variables)})
 	if err != nil {
@@ -285,7 +289,7 @@ func post(out io.Writer, host, document, variables string) error {
 		return err
 	}
 	request.Host = host
-	present(request)
+	present(request, key)
 	request.Header.Set("Content-Type", "application/json")
 	return exchange(out, request)
 }
@@ -301,6 +305,45 @@ func runSQL() {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
+}
+
+// runWitness is the program witness: a server that notes the requests that come to it, and
+// refuses them: witness FILE. Its URL is in the file of that name that ends with .url.
+func runWitness() {
+	if err := witness(os.Args[1]); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func witness(path string) error {
+	seen, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer seen.Close()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	url := "http://" + listener.Addr().String()
+	if err := os.WriteFile(strings.TrimSuffix(path, ".txt")+".url", []byte(url), 0o600); err != nil {
+		return err
+	}
+	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprintln(seen, r.Method, r.URL)
+		_ = r.Header.Write(seen)
+		body, _ := io.ReadAll(r.Body)
+		fmt.Fprintf(seen, "%s\n", body)
+		w.WriteHeader(http.StatusForbidden)
+	})}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	context.AfterFunc(ctx, func() { _ = s.Close() })
+	if err := s.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
 }
 
 // runReport is the program report: it says what an agent says of its only

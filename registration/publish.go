@@ -63,8 +63,8 @@ type Publisher interface {
 	// Remove puts a marker there, which tells those who watch that the entry is gone, and
 	// returns its sequence.
 	Remove(ctx context.Context, subject string, after uint64) (uint64, error)
-	// Last returns the sequence of a subject's last message.
-	Last(ctx context.Context, subject string) (uint64, error)
+	// Last returns a subject's last message, nil when there is none.
+	Last(ctx context.Context, subject string) (*Message, error)
 	Kind() Kind
 }
 
@@ -118,21 +118,23 @@ func (p *jetStream) send(ctx context.Context, msg *nats.Msg, after uint64) (uint
 	return ack.Sequence, nil
 }
 
-func (p *jetStream) Last(ctx context.Context, subject string) (uint64, error) {
+func (p *jetStream) Last(ctx context.Context, subject string) (*Message, error) {
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
 	stream, err := p.stream.conn.js.Stream(ctx, p.stream.opts.Name)
 	if err != nil {
-		return 0, classify(err)
+		return nil, classify(err)
 	}
-	msg, err := stream.GetLastMsgForSubject(ctx, subject)
+	raw, err := stream.GetLastMsgForSubject(ctx, subject)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return 0, nil
+		return nil, nil
 	}
 	if err != nil {
-		return 0, classify(err)
+		return nil, classify(err)
 	}
-	return msg.Sequence, nil
+	m := read(raw.Subject, raw.Header, raw.Data)
+	m.Sequence, m.At = raw.Sequence, raw.Time
+	return &m, nil
 }
 
 // classify gives an error its kind. What is not known is taken for passing: trying in
@@ -180,7 +182,7 @@ func (p *plain) send(msg *nats.Msg) error {
 	return nil
 }
 
-func (p *plain) Last(context.Context, string) (uint64, error) { return 0, nil }
+func (p *plain) Last(context.Context, string) (*Message, error) { return nil, nil }
 
 // noop is the Publisher of those who want none.
 type noop struct{}
@@ -194,4 +196,4 @@ func (noop) Publish(context.Context, *muster.Registration, uint64) (uint64, erro
 
 func (noop) Remove(context.Context, string, uint64) (uint64, error) { return 0, nil }
 
-func (noop) Last(context.Context, string) (uint64, error) { return 0, nil }
+func (noop) Last(context.Context, string) (*Message, error) { return nil, nil }

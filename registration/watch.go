@@ -27,12 +27,20 @@ type Follower interface {
 	// Put tells of an entry: new, refreshed or changed.
 	Put(m Message)
 	// Gone tells that a subject that Put told of has no entry any more.
-	Gone(subject string, reason Reason)
+	Gone(d Departure)
 	// Synced tells that all that is in the stream has been told.
 	Synced()
 	// Lost tells that the stream cannot be followed for now. What was told stays as it is
 	// until the next Synced, before which all that has changed meanwhile is told.
 	Lost(err error)
+}
+
+// Departure is the end of an entry.
+type Departure struct {
+	Subject  string
+	Reason   Reason
+	Sequence uint64    // of the message that says so; 0: there is none
+	At       time.Time // of that message, or when it was noticed
 }
 
 // MirrorOptions sets a Mirror; the zero value works.
@@ -189,14 +197,14 @@ func (m *Mirror) vanish(subject string, s sight) {
 	if !s.expires.IsZero() && !time.Now().Before(s.expires) {
 		reason = Expired
 	}
-	m.gone(subject, s, reason)
+	m.gone(s, Departure{Subject: subject, Reason: reason, At: time.Now()})
 }
 
 // gone tells of the end of an entry, if there was one.
-func (m *Mirror) gone(subject string, before sight, reason Reason) {
+func (m *Mirror) gone(before sight, d Departure) {
 	if before.entry {
 		m.count(func(c *MirrorCounts) { c.Entries-- })
-		m.follow.Gone(subject, reason)
+		m.follow.Gone(d)
 	}
 }
 
@@ -220,7 +228,7 @@ func (m *Mirror) take(msg Message) {
 	switch {
 	case msg.Entry == nil:
 		// What is no entry has taken the place of the one that was there.
-		m.gone(msg.Subject, before, cmp.Or(msg.Gone, Purged))
+		m.gone(before, Departure{Subject: msg.Subject, Reason: cmp.Or(msg.Gone, Purged), Sequence: msg.Sequence, At: msg.At})
 	default:
 		if !before.entry {
 			m.count(func(c *MirrorCounts) { c.Entries++ })

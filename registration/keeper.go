@@ -1,0 +1,403 @@
+package registration
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"reflect"
+	"sync"
+	"time"
+
+	"github.com/muster-cloud/muster"
+)
+
+// DefaultParallel is how many messages a Keeper has under way at most.
+const DefaultParallel = 32
+
+// How long a Keeper waits before it tries again.
+const (
+	retryFirst   = 250 * time.Millisecond
+	retryLongest = 5 * time.Second  // while the feed cannot be reached
+	refusedFirst = time.Second      // an entry that was refused
+	refusedMost  = time.Minute      //
+	disputePause = 30 * time.Second // an entry that somebody else has written over
+	disputes     = 3                // how often it is written again at once
+)
+
+// errStopped is what comes of a job that the end of Run cut off.
+var errStopped = errors.New("stopped")
+
+// KeeperOptions sets a Keeper; the zero value works.
+type KeeperOptions struct {
+	Origin   string               // the uid of our cluster, which our messages carry
+	MaxAge   func() time.Duration // how long the stream keeps an entry without a TTL; nil: DefaultMaxAge
+	Parallel int                  // 0: DefaultParallel
+	// OnState is called when the feed turns out to be unreachable, and when something has reached
+	// it again, one at a time; it must not block or call the Keeper.
+	OnState func(State)
+	Logger  *slog.Logger // nil: slog.Default()
+}
+
+// KeeperCounts is what a Keeper has done.
+type KeeperCounts struct {
+	Entries   int // desired now
+	Pending   int // subjects that are not yet as desired
+	Publishes int // acknowledged, of new and changed entries
+	Refreshes int // acknowledged, of entries that were there
+	Markers   int // acknowledged
+	Failures  int // messages that were not acknowledged
+	Overtaken int // messages that somebody else's came before
+	Disputes  int // times that somebody else wrote over an entry of ours
+}
+
+// Keeper keeps the entries that are desired in the feed: it publishes them, refreshes them in
+// time and removes what is no longer desired. It queues nothing: each message is made of
+// what is desired at the moment that it is sent.
+type Keeper struct {
+	pub  Publisher
+	opts KeeperOptions
+	log  *slog.Logger
+	wake chan struct{}
+
+	mu      sync.Mutex
+	slots   map[string]*slot
+	due     agenda
+	running int
+	state   State
+	fails   int       // in a row, since the feed could last be reached
+	retry   time.Time // while it is down: when to try again
+	counts  KeeperCounts
+	changed chan struct{} // closed at the next change of a slot
+}
+
+// NewKeeper makes a Keeper; Run does the work.
+func NewKeeper(pub Publisher, opts KeeperOptions) *Keeper {
+	opts.Parallel = cmp.Or(opts.Parallel, DefaultParallel)
+	if opts.MaxAge == nil {
+		opts.MaxAge = func() time.Duration { return DefaultMaxAge }
+	}
+	if opts.Logger == nil {
+		opts.Logger = slog.Default()
+	}
+	return &Keeper{
+		pub: pub, opts: opts, log: opts.Logger, wake: make(chan struct{}, 1),
+		slots: map[string]*slot{}, state: State{Up: true, Since: time.Now()}, changed: make(chan struct{}),
+	}
+}
+
+// Set says what is desired on some subjects: an entry, which must be valid and not be changed any
+// more, or nil for none.
+func (k *Keeper) Set(changes map[string]*muster.Registration) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for subject, want := range changes {
+		k.setLocked(subject, want)
+	}
+	k.poke()
+}
+
+// Replace says all that is desired.
+func (k *Keeper) Replace(all map[string]*muster.Registration) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for subject := range k.slots {
+		if all[subject] == nil {
+			k.setLocked(subject, nil)
+		}
+	}
+	for subject, want := range all {
+		k.setLocked(subject, want)
+	}
+	k.poke()
+}
+
+func (k *Keeper) setLocked(subject string, want *muster.Registration) {
+	s, ok := k.slots[subject]
+	if !ok {
+		s = &slot{subject: subject, index: -1}
+		k.slots[subject] = s
+	} else if reflect.DeepEqual(s.want, want) {
+		return
+	}
+	s.want, s.there, s.fails, s.err = want, false, 0, nil
+	s.version++
+	k.scheduleLocked(s, time.Now())
+}
+
+// Wake has the Keeper try at once what it could not do, because the feed is there again.
+func (k *Keeper) Wake() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.fails, k.retry = 0, time.Time{}
+	k.poke()
+}
+
+// Observe tells the Keeper what a Mirror saw on a subject, so that it knows what its next
+// message comes after, and notices who writes over its entries.
+func (k *Keeper) Observe(m Message) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	s := k.slots[m.Subject]
+	if s == nil || s.busy || m.Sequence <= s.seq {
+		return
+	}
+	s.seq, s.sure, s.tried = m.Sequence, true, false
+	if s.want == nil || !s.there || m.Origin == k.opts.Origin && s.isWhat(m) {
+		return
+	}
+	k.counts.Disputes++
+	k.log.Warn("somebody else has written over an entry of ours", "subject", m.Subject, "origin", fmt.Sprintf("%.80q", m.Origin))
+	if pause := time.Now().Add(disputePause); pause.Before(s.due) || s.index < 0 {
+		s.there = false
+		k.scheduleLocked(s, pause)
+		k.poke()
+	}
+}
+
+// Lost tells the Keeper that a Mirror saw the end of an entry: it is published again when
+// it is desired.
+func (k *Keeper) Lost(d Departure) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	s := k.slots[d.Subject]
+	if s == nil || s.want == nil || d.Sequence != 0 && d.Sequence <= s.seq {
+		return
+	}
+	s.there = false
+	if s.busy {
+		s.version++ // whatever its worker does may have been before that
+		return
+	}
+	s.seq, s.sure, s.tried = d.Sequence, true, s.tried && d.Sequence == 0
+	k.scheduleLocked(s, time.Now())
+	k.poke()
+}
+
+// Counts returns what it has done so far.
+func (k *Keeper) Counts() KeeperCounts {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	c := k.counts
+	for _, s := range k.slots {
+		if s.want != nil {
+			c.Entries++
+		}
+		if !s.there {
+			c.Pending++
+		}
+	}
+	return c
+}
+
+// Refused returns the entries that the feed does not take, and why.
+func (k *Keeper) Refused() map[string]error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	refused := map[string]error{}
+	for subject, s := range k.slots {
+		if s.err != nil {
+			refused[subject] = s.err
+		}
+	}
+	return refused
+}
+
+// Wait waits until some subjects, or all, are as desired, or the context ends.
+func (k *Keeper) Wait(ctx context.Context, subjects ...string) error {
+	for {
+		k.mu.Lock()
+		pending, changed := k.pendingLocked(subjects), k.changed
+		k.mu.Unlock()
+		if pending == 0 {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%d entries of the discovery feed are not as they should be yet: %w", pending, context.Cause(ctx))
+		case <-changed:
+		}
+	}
+}
+
+func (k *Keeper) pendingLocked(subjects []string) int {
+	pending := 0
+	if len(subjects) == 0 {
+		for _, s := range k.slots {
+			if !s.there {
+				pending++
+			}
+		}
+	}
+	for _, subject := range subjects {
+		if s := k.slots[subject]; s != nil && !s.there {
+			pending++
+		}
+	}
+	return pending
+}
+
+// Run works until the context ends, and waits for what is under way. Entries stay in the feed for
+// their time to live.
+func (k *Keeper) Run(ctx context.Context) error {
+	var workers sync.WaitGroup
+	defer workers.Wait()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		k.mu.Lock()
+		next := k.launchLocked(ctx, &workers)
+		k.mu.Unlock()
+		timer.Reset(next)
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-timer.C:
+		case <-k.wake:
+		}
+	}
+}
+
+// launchLocked starts what is due, and returns how long nothing else is. While the feed is
+// down one message at a time finds out whether it still is.
+func (k *Keeper) launchLocked(ctx context.Context, workers *sync.WaitGroup) time.Duration {
+	now := time.Now()
+	for {
+		s := k.due.first()
+		switch {
+		case s == nil:
+			return time.Hour
+		case s.due.After(now):
+			return s.due.Sub(now)
+		case k.running >= k.opts.Parallel || !k.state.Up && k.running > 0:
+			return time.Hour // the end of one of them wakes us
+		case !k.state.Up && k.retry.After(now):
+			return k.retry.Sub(now)
+		}
+		k.due.remove(s)
+		s.busy = true
+		k.running++
+		j := s.job()
+		workers.Go(func() {
+			o := k.perform(ctx, j)
+			if ctx.Err() != nil {
+				o.err = errStopped
+			}
+			k.finish(s, j, o)
+		})
+	}
+}
+
+func (k *Keeper) scheduleLocked(s *slot, at time.Time) {
+	if s.busy {
+		return // whoever has it looks again
+	}
+	s.due = at
+	k.due.put(s)
+}
+
+func (k *Keeper) poke() {
+	select {
+	case k.wake <- struct{}{}:
+	default:
+	}
+}
+
+// finish takes what came of a job.
+func (k *Keeper) finish(s *slot, j job, o outcome) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.running--
+	s.busy = false
+	k.countLocked(o)
+	s.learn(j, o)
+	now := time.Now()
+	next := now
+	switch same := s.version == j.version; {
+	case errors.Is(o.err, errStopped):
+	case errors.Is(o.err, ErrUnavailable):
+		k.downLocked(o.err)
+	case !same:
+		k.upLocked()
+	case errors.Is(o.err, ErrOvertaken):
+		k.upLocked()
+		if s.fails++; s.fails > disputes {
+			next = now.Add(disputePause)
+		}
+	case o.err != nil:
+		k.upLocked()
+		next = now.Add(k.refuseLocked(s, o.err))
+	default:
+		k.upLocked()
+		s.there, s.fails, s.err, s.wrote = true, 0, nil, now
+		next = k.nextLocked(s, now)
+	}
+	if s.want == nil && s.there {
+		delete(k.slots, s.subject)
+	} else if !next.IsZero() {
+		k.scheduleLocked(s, next)
+	}
+	close(k.changed)
+	k.changed = make(chan struct{})
+	k.poke()
+}
+
+// nextLocked is when an entry that was just seen to is due again: earlier by chance, so that
+// entries which came together do not stay together.
+func (k *Keeper) nextLocked(s *slot, now time.Time) time.Time {
+	maxAge := k.opts.MaxAge()
+	if s.want == nil || k.pub.Kind() == Noop {
+		return time.Time{}
+	}
+	every := cmp.Or(Refresh(s.want.TTL, maxAge), maxAge/refreshesPerTTL)
+	return now.Add(every - rand.N(every/10+1))
+}
+
+// refuseLocked notes that an entry was refused, and returns how long to leave it.
+func (k *Keeper) refuseLocked(s *slot, err error) time.Duration {
+	if s.err == nil {
+		k.log.Warn("the discovery feed refuses an entry", "subject", s.subject, "err", err)
+	}
+	s.err = err
+	s.fails++
+	return min(refusedFirst<<min(s.fails-1, 10), refusedMost)
+}
+
+func (k *Keeper) downLocked(err error) {
+	k.retry = time.Now().Add(min(retryFirst<<min(k.fails, 10), retryLongest))
+	k.fails++
+	if k.state.Up {
+		k.turnLocked(State{Reason: err.Error(), Since: time.Now()})
+	}
+}
+
+func (k *Keeper) upLocked() {
+	k.fails, k.retry = 0, time.Time{}
+	if !k.state.Up {
+		k.turnLocked(State{Up: true, Since: time.Now()})
+	}
+}
+
+func (k *Keeper) turnLocked(s State) {
+	k.state = s
+	if k.opts.OnState != nil {
+		k.opts.OnState(s)
+	}
+}
+
+func (k *Keeper) countLocked(o outcome) {
+	switch {
+	case errors.Is(o.err, ErrOvertaken):
+		k.counts.Overtaken++
+	case o.err != nil:
+		k.counts.Failures++
+	case o.did == published:
+		k.counts.Publishes++
+	case o.did == refreshed:
+		k.counts.Refreshes++
+	case o.did == removed:
+		k.counts.Markers++
+	}
+}

@@ -74,6 +74,8 @@ func (w *Writes) target() string {
 
 // refusals are refused attempts that wait to be written.
 type refusals struct {
+	flushing sync.Mutex // held while some are written, so that who reads the audit then waits
+
 	mu      sync.Mutex
 	waiting map[refusal]*muster.AuditEntry
 	order   []refusal
@@ -147,6 +149,8 @@ func (r *Registry) writeRefusals(ctx context.Context) error {
 
 // flushRefusals writes those that wait. A caller who leaves does not take them along.
 func (r *Registry) flushRefusals(ctx context.Context) {
+	r.refused.flushing.Lock()
+	defer r.refused.flushing.Unlock()
 	entries := r.refused.take()
 	if len(entries) == 0 {
 		return

@@ -151,10 +151,14 @@ func (r *Registry) Deregister(ctx context.Context, in muster.DeregisterInput) (*
 	return out, revision, nil
 }
 
-// mayRegister refuses a REGISTRAR what its scope leaves out.
+// mayRegister refuses a REGISTRAR what its scope leaves out, and others whose key is for a
+// part of the nodes: the feed is the whole cluster's.
 func mayRegister(ctx context.Context, e *muster.Registration) error {
 	p := muster.PrincipalOf(ctx)
-	if p.Role == muster.Registrar && (!p.Scope.HasCluster(e.Cluster) || !p.Scope.HasService(e.Service)) {
+	if p.Role != muster.Registrar {
+		return wholeCluster(ctx)
+	}
+	if !p.Scope.HasCluster(e.Cluster) || !p.Scope.HasService(e.Service) {
 		return muster.Errorf(muster.Forbidden, "the key %s (%s) may not register the service %s in the cluster %s: its scope leaves that out", p.Key, p.Name, e.Service, e.Cluster)
 	}
 	return nil

@@ -35,6 +35,22 @@ func none(who string, field func(*town) string) rule {
 	return rule{open: who, own: field, absent: true}
 }
 
+// lookers are those who look up what is registered.
+const lookers = admin + operator + scopedOperator + viewer + scopedViewer + registrar
+
+// registering is the rule of what is registered by hand: it is the whole cluster's, and a
+// REGISTRAR's within its scope.
+func registering(format string, before func(w *town, entry string)) rule {
+	about := func(service string) func(*town) string {
+		return func(w *town) string {
+			entry := fmt.Sprintf(`{cluster: "c", protocol: "http", service: %q, address: "192.0.2.1", port: %d}`, service, w.next())
+			before(w, entry)
+			return fmt.Sprintf(format, entry)
+		}
+	}
+	return rule{open: admin + operator + registrar, own: about("inside"), outside: about("outside"), hidden: registrar, says: "FORBIDDEN"}
+}
+
 func queries() map[string]rule {
 	list := func(field string) rule { // what is outside is in the same list, or is not
 		name, _, _ := strings.Cut(field, " {")
@@ -51,6 +67,7 @@ func queries() map[string]rule {
 		"images":                 reading(plain(`images { totalCount }`), nil, ""),
 		"service":                reading(about(`service(id: %q) { id }`, "own service"), about(`service(id: %q) { id }`, "foreign service"), null),
 		"services":               list(`services(first: 100) { edges { node { id } } }`),
+		"registrations":          only(lookers, plain(`registrations { revision }`)),
 		"volumes":                list(`volumes { edges { node { node { uid } } } }`),
 		"changes":                list(`changes(first: 100) { edges { node { objectId } } }`),
 		"serverInfo":             reading(plain(`serverInfo { version }`), nil, ""),
@@ -152,6 +169,10 @@ func mutations() map[string]rule {
 			outside: about(`reportCheck(input: {serviceId: %q, check: "own", status: OK}) { service { id } }`, "foreign service"),
 			hidden:  scopedOperator + registrar, says: "NOT_FOUND",
 		},
+		"register": registering(`register(input: %s) { revision }`, func(*town, string) {}),
+		"deregister": registering(`deregister(input: %s) { revision }`, func(w *town, entry string) {
+			w.must(admin, fmt.Sprintf(`mutation { register(input: %s) { revision } }`, entry))
+		}),
 		"createAccessKey":            only(admin, each(`createAccessKey(input: {name: %q, role: VIEWER}) { revision }`, newName)),
 		"revokeAccessKey":            only(admin, each(`revokeAccessKey(input: {id: %q}) { revision }`, newKey)),
 		"rotateAccessKey":            only(admin, each(`rotateAccessKey(input: {id: %q}) { revision }`, newKey)),
@@ -172,12 +193,13 @@ func registerField(id, uid string) string {
 
 func subscriptions() map[string]rule {
 	return map[string]rule{
-		"healthChanges":   reading(plain(`healthChanges(filter: {nodeId: "a1"}) { type }`), plain(`healthChanges(filter: {nodeId: "b1"}) { type }`), "NOT_FOUND"),
-		"nodeChanges":     reading(plain(`nodeChanges { type }`), nil, ""),
-		"instanceChanges": reading(plain(`instanceChanges(filter: {nodeId: "a1"}) { type }`), plain(`instanceChanges(filter: {nodeId: "b1"}) { type }`), "NOT_FOUND"),
-		"serviceChanges":  reading(plain(`serviceChanges(filter: {nodeId: "a1"}) { type }`), plain(`serviceChanges(filter: {nodeId: "b1"}) { type }`), "NOT_FOUND"),
-		"instanceLogs":    reading(about(`instanceLogs(id: %q) { text }`, "own instance"), about(`instanceLogs(id: %q) { text }`, "foreign instance"), "NOT_FOUND"),
-		"serviceLogs":     reading(about(`serviceLogs(id: %q) { text }`, "own service"), about(`serviceLogs(id: %q) { text }`, "foreign service"), "NOT_FOUND"),
-		"agentRequests":   ofAgents(`agentRequests(uid: %q, incarnation: 1) { id }`),
+		"healthChanges":       reading(plain(`healthChanges(filter: {nodeId: "a1"}) { type }`), plain(`healthChanges(filter: {nodeId: "b1"}) { type }`), "NOT_FOUND"),
+		"nodeChanges":         reading(plain(`nodeChanges { type }`), nil, ""),
+		"instanceChanges":     reading(plain(`instanceChanges(filter: {nodeId: "a1"}) { type }`), plain(`instanceChanges(filter: {nodeId: "b1"}) { type }`), "NOT_FOUND"),
+		"serviceChanges":      reading(plain(`serviceChanges(filter: {nodeId: "a1"}) { type }`), plain(`serviceChanges(filter: {nodeId: "b1"}) { type }`), "NOT_FOUND"),
+		"registrationChanges": only(lookers, plain(`registrationChanges { type }`)),
+		"instanceLogs":        reading(about(`instanceLogs(id: %q) { text }`, "own instance"), about(`instanceLogs(id: %q) { text }`, "foreign instance"), "NOT_FOUND"),
+		"serviceLogs":         reading(about(`serviceLogs(id: %q) { text }`, "own service"), about(`serviceLogs(id: %q) { text }`, "foreign service"), "NOT_FOUND"),
+		"agentRequests":       ofAgents(`agentRequests(uid: %q, incarnation: 1) { id }`),
 	}
 }

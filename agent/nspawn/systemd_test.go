@@ -23,7 +23,7 @@ const testBinary = "/opt/nspawn.test"
 
 // onSystemd are the tests that are run again on a host of systemd's, where each machine is a unit.
 var onSystemd = []string{
-	"TestDriver_Conforms", "TestLimits_CPU", "TestLimits_Memory", "TestLimits_EveryType", "TestSurvive_AgentKilled", "TestPayload_KilledBySignal", "TestPayload_EnvironmentIsSecret", "TestLeak_FiftyLaunches", "TestVolumes_", "TestProcess_", "TestExec_",
+	"TestDriver_Conforms", "TestLimits_CPU", "TestLimits_Memory", "TestLimits_EveryType", "TestSurvive_AgentKilled", "TestPayload_KilledBySignal", "TestPayload_EnvironmentIsSecret", "TestLeak_FiftyLaunches", "TestVolumes_", "TestProcess_", "TestExec_", "TestInstall_", "TestHealth_", "TestService_",
 }
 
 func bootHost(t *testing.T, o testhost.Options) *testhost.Host {

@@ -75,7 +75,19 @@ func (a *Agent) attendOnce(ctx context.Context, registry Requests, logs driver.L
 		a.attendDue.raise()
 		return nil
 	}
+	if muster.CodeOf(err) == muster.Forbidden {
+		return a.dismissed(ctx, err)
+	}
 	return err
+}
+
+// dismissed is why the registry ended a connection for good. When that is since the key is
+// no longer good, a beat is told so with what to do, which fits into no farewell.
+func (a *Agent) dismissed(ctx context.Context, farewell error) error {
+	if err := a.beatOnce(ctx); muster.CodeOf(err) == muster.Unauthenticated {
+		return muster.Errorf(muster.Forbidden, "%w", err)
+	}
+	return farewell
 }
 
 // answerTo does what a request asks for.

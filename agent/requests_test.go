@@ -120,6 +120,45 @@ func TestAgent_ComesBackForRequests(t *testing.T) {
 	})
 }
 
+// An agent whose key is no longer good ends, and says what its beat is told: the end of a
+// connection has no room for what to do.
+func TestAgent_SaysWhyItIsDismissed(t *testing.T) {
+	for name, c := range map[string]struct {
+		beat error
+		want string
+	}{
+		"its key was revoked":  {muster.Errorf(muster.Unauthenticated, "it was revoked: join anew"), "it was revoked: join anew"},
+		"for another reason":   {nil, "farewell"},
+		"and nobody says more": {errors.New("nobody listens"), "farewell"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, func(t *testing.T, w *world) {
+				w.cloud.with(func() {
+					w.cloud.fail = func(call string) error {
+						switch call {
+						case "AgentRequests":
+							return muster.Errorf(muster.Forbidden, "farewell")
+						case "Heartbeat":
+							return c.beat
+						}
+						return nil
+					}
+				})
+				r := w.start()
+				pass(time.Second)
+				select {
+				case <-r.ended:
+				default:
+					t.Fatal("it goes on")
+				}
+				if muster.CodeOf(r.err) != muster.Forbidden || r.err.Error() != c.want {
+					t.Errorf("it ended with %v, want FORBIDDEN, %s", r.err, c.want)
+				}
+			})
+		})
+	}
+}
+
 func TestAgent_TellsWhatIsUsed(t *testing.T) {
 	play(t, func(t *testing.T, w *world) {
 		w.cloud.launch()

@@ -53,11 +53,19 @@ func (r *Registry) keyOf(text string) (*muster.AccessKey, int64, error) {
 	}
 	switch k.StatusAt(now) {
 	case muster.KeyRevoked:
-		return nil, 0, muster.Errorf(muster.Unauthenticated, "the key %s (%s) was revoked: ask an ADMIN for a new one", k.ID, k.Name)
+		return nil, 0, muster.Errorf(muster.Unauthenticated, "the key %s (%s) was revoked: %s", k.ID, k.Name, renewal(k))
 	case muster.KeyExpired:
-		return nil, 0, muster.Errorf(muster.Unauthenticated, "the key %s (%s) has expired: ask an ADMIN for a new one", k.ID, k.Name)
+		return nil, 0, muster.Errorf(muster.Unauthenticated, "the key %s (%s) has expired: %s", k.ID, k.Name, renewal(k))
 	}
 	return k, secret, nil
+}
+
+// renewal is what the holder of a key that has ended can do.
+func renewal(k *muster.AccessKey) string {
+	if k.NodeUID != "" {
+		return "to let this machine in again, run muster token create where there is an ADMIN key, and here muster agent --join TOKEN@HOST"
+	}
+	return "ask an ADMIN for a new one"
 }
 
 // Opens reports whether a text is that of a good key. It does not count as a use.

@@ -372,7 +372,11 @@ func TestForget_ClearsEveryTrace(t *testing.T) {
 			t.Fatal(err)
 		}
 		wantStatus(t, w, i.ID, muster.Terminated)
-		wantCode(t, opens(w, old.Key), muster.Unauthenticated)
+		err = opens(w, old.Key)
+		wantCode(t, err, muster.Unauthenticated)
+		if !strings.Contains(err.Error(), "(node n1) was revoked: to let this machine in again, run muster token create ") {
+			t.Errorf("who has the node's old key is told: %v", err)
+		}
 		if c, err := w.Seen(ctx).Volumes(nil, muster.PageInput{}); err != nil || c.TotalCount() != 0 {
 			t.Errorf("%d volumes are left, %v", c.TotalCount(), err)
 		}

@@ -49,7 +49,8 @@ func Main(ctx context.Context, args []string, std Std) int {
 	a := &app{std: std, format: formatTable}
 	root := a.root()
 	root.SetArgs(args)
-	err := a.explain(root.ExecuteContext(ctx))
+	command, err := root.ExecuteContextC(ctx)
+	err = a.explain(err)
 	if status, ok := errors.AsType[exitStatus](err); ok {
 		return int(status)
 	}
@@ -60,12 +61,15 @@ func Main(ctx context.Context, args []string, std Std) int {
 	if err != nil {
 		_, _ = fmt.Fprint(std.Err, describe(err))
 	}
+	if err != nil && command.CommandPath() == "muster exec" { // the others are the command's own
+		return exitExecFailed
+	}
 	return exitCode(err)
 }
 
 const rootLong = `muster is the registry of a small cloud: it knows which machines exist and which
-instances run on them, launches new ones as systemd-nspawn containers, and tells
-everyone who watches when something changes.
+instances run on them, launches new ones as systemd-nspawn containers, deploys services
+into them, and tells everyone who watches when something changes.
 
 Every setting is a flag and a variable; a flag counts more.`
 
@@ -73,7 +77,8 @@ Every setting is a flag and a variable; a flag counts more.`
 func (a *app) root() *cobra.Command {
 	root := group("muster", "The registry of a small cloud",
 		a.devCommand(), a.serverCommand(), a.agentCommand(), a.imageCommand(), a.volumeCommand(), a.simCommand(),
-		a.nodeCommand(), a.instanceCommand(), a.clusterCommand(), a.brakeCommand(), a.watchCommand(), a.logsCommand(),
+		a.nodeCommand(), a.instanceCommand(), a.serviceCommand(), a.clusterCommand(), a.brakeCommand(), a.watchCommand(),
+		a.logsCommand("INSTANCE|SERVICE"), a.execCommand(), a.whyCommand(),
 		a.keyCommand(), a.tokenCommand(), a.caCommand(), a.auditCommand(), a.whoamiCommand(), a.playgroundCommand(),
 		a.loginCommand(), a.logoutCommand(), a.contextCommand(),
 		a.doctorCommand(), a.completionCommand(), a.manCommand(), a.versionCommand(), exitCodesTopic(), a.shimCommand(),

@@ -81,28 +81,32 @@ func arguments(c *cobra.Command) []string {
 	return words
 }
 
-// inOrder completes each argument by its placeholder, or by one of those that it
-// can be, such as TARBALL|URL.
+// inOrder completes each argument by its placeholder, or by all of those that it
+// can be, such as INSTANCE|SERVICE.
 func inOrder(placeholders []string, sources map[string]source) cobra.CompletionFunc {
-	return func(c *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	return func(c *cobra.Command, args []string, prefix string) (out []cobra.Completion, directive cobra.ShellCompDirective) {
+		directive = cobra.ShellCompDirectiveNoFileComp
 		if len(args) < len(placeholders) {
 			for one := range strings.SplitSeq(placeholders[len(args)], "|") {
 				if from := sources[one]; from != nil {
-					return from(c.Context(), c, prefix)
+					var more []cobra.Completion
+					more, directive = from(c.Context(), c, prefix)
+					out = append(out, more...)
 				}
 			}
 		}
-		return nil, cobra.ShellCompDirectiveNoFileComp
+		return out, directive
 	}
 }
 
 // sources are all that is completed, by placeholder, or by the name of one flag.
 func (a *app) sources() map[string]source {
 	return map[string]source{
-		"NODE": a.nodeIDs, "INSTANCE": a.instanceIDs, "IMAGE": a.imageNames, "VOLUME": a.volumeNames,
+		"NODE": a.nodeIDs, "INSTANCE": a.instanceIDs, "SERVICE": a.serviceIDs, "IMAGE": a.imageNames, "VOLUME": a.volumeNames,
 		"SHELL": oneOf(shells()...), "FORMAT": oneOf(formatTable, formatJSON, formatYAML), "--log-format": oneOf("text", "json"),
 		"LEVEL": oneOf("DEBUG", "INFO", "WARN", "ERROR"), "TYPE": oneOf(instanceTypes()...), "ROLE": roles, "KEY": a.keyIDs, "TOKEN": a.tokenIDs, "CONTEXT": a.contextNames, "--context": a.contextNames,
-		"KIND": oneOf("node", "instance", "cluster"), "STATUS": statuses, "--filter": a.filterTerms,
+		"HEALTH": oneOf(texts(serviceHealths())...), "--restart": oneOf("always", "on-failure", "never"),
+		"KIND": oneOf("node", "instance", "service", "cluster"), "STATUS": statuses, "--filter": a.filterTerms,
 		"DIRECTORY": files, "PATH": files, "FILE": files, "TARBALL": files,
 	}
 }
@@ -119,12 +123,17 @@ func files(context.Context, *cobra.Command, string) ([]cobra.Completion, cobra.S
 	return nil, cobra.ShellCompDirectiveDefault
 }
 
-// isOfNodes tells whether a command is below `muster node`.
-func isOfNodes(c *cobra.Command) bool { return c.HasParent() && c.Parent().Name() == "node" }
+// isOf tells whether a command is below such as `muster node`.
+func isOf(c *cobra.Command, noun string) bool { return c.HasParent() && c.Parent().Name() == noun }
 
 func statuses(_ context.Context, c *cobra.Command, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	if isOfNodes(c) {
+	switch {
+	case isOf(c, "node"):
 		return texts(liveNodeStatuses()), cobra.ShellCompDirectiveNoFileComp
+	case c.Name() == "check": // of a service
+		return []cobra.Completion{"ok", "warning", "critical", "unknown"}, cobra.ShellCompDirectiveNoFileComp
+	case isOf(c, "service"):
+		return texts(muster.ServiceStatuses()), cobra.ShellCompDirectiveNoFileComp
 	}
 	return texts(muster.InstanceStatuses()), cobra.ShellCompDirectiveNoFileComp
 }
@@ -202,6 +211,8 @@ func (a *app) instanceIDs(ctx context.Context, c *cobra.Command, _ string) ([]co
 		filter.Status = []muster.InstanceStatus{muster.Pending, muster.Provisioning, muster.Running}
 	case "adopt":
 		filter.Status = []muster.InstanceStatus{muster.Unknown}
+	case "deploy", "register", "exec":
+		filter.Status = []muster.InstanceStatus{muster.Running}
 	case "terminate":
 		filter.Status = slices.DeleteFunc(muster.InstanceStatuses(), func(s muster.InstanceStatus) bool {
 			return s == muster.Terminating || s == muster.Terminated
@@ -218,6 +229,26 @@ func (a *app) instanceIDs(ctx context.Context, c *cobra.Command, _ string) ([]co
 			what += " on " + node
 		}
 		return cobra.CompletionWithDesc(string(i.ID), oneLine(what))
+	})
+}
+
+// serviceIDs offers the services that a command can be about.
+func (a *app) serviceIDs(ctx context.Context, c *cobra.Command, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	filter := &muster.ServiceFilter{}
+	switch c.Name() {
+	case "start":
+		filter.Status = []muster.ServiceStatus{muster.ServiceStopped, muster.ServiceFailed}
+	case "stop":
+		filter.Status = []muster.ServiceStatus{muster.ServicePending, muster.ServiceDeploying, muster.ServiceRunning, muster.ServiceRestarting}
+	case "remove":
+		filter.Status = slices.DeleteFunc(muster.ServiceStatuses(), func(s muster.ServiceStatus) bool {
+			return s == muster.ServiceRemoving || s == muster.ServiceRemoved
+		})
+	}
+	return offer(ctx, a, func(ctx context.Context, api *client.Client) iter.Seq2[*client.Service, error] {
+		return api.AllServices(ctx, filter)
+	}, func(s *client.Service) cobra.Completion {
+		return cobra.CompletionWithDesc(string(s.ID), oneLine(s.Name+", "+serviceState(s)+" in "+string(s.InstanceID)))
 	})
 }
 
@@ -258,7 +289,7 @@ func (a *app) imageNames(ctx context.Context, c *cobra.Command, _ string) ([]cob
 	names, directive := offer(ctx, a, func(ctx context.Context, api *client.Client) iter.Seq2[*client.Image, error] {
 		return api.AllImages(ctx)
 	}, func(i *client.Image) cobra.Completion { return i.Name })
-	if c.Name() != "launch" {
+	if c.Name() != "launch" && c.Name() != "deploy" {
 		return names, directive
 	}
 	_, _ = offer(ctx, a, func(ctx context.Context, api *client.Client) iter.Seq2[*client.Node, error] {
@@ -281,9 +312,12 @@ func (a *app) filterTerms(ctx context.Context, c *cobra.Command, prefix string) 
 	if at := strings.LastIndex(prefix, ","); at >= 0 {
 		done, term = prefix[:at+1], prefix[at+1:]
 	}
-	keys := instanceNarrowing().choices()
-	if isOfNodes(c) {
+	keys, labels := instanceNarrowing().choices(), []cobra.Completion{labelPrefix}
+	switch {
+	case isOf(c, "node"):
 		keys = nodeNarrowing().choices()
+	case isOf(c, "service"):
+		keys, labels = serviceNarrowing().choices(), nil
 	}
 	var out []cobra.Completion
 	key, _, hasValue := strings.Cut(term, "=")
@@ -292,11 +326,17 @@ func (a *app) filterTerms(ctx context.Context, c *cobra.Command, prefix string) 
 			out = append(out, done+key+"=")
 		}
 		slices.Sort(out)
-		return append(out, done+labelPrefix), cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+		for _, label := range labels {
+			out = append(out, done+label)
+		}
+		return out, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 	}
 	values, directive := keys[key], cobra.ShellCompDirectiveNoFileComp
-	if key == "node" {
+	switch key {
+	case "node":
 		values, directive = a.nodeIDs(ctx, c, "")
+	case "instance":
+		values, directive = a.instanceIDs(ctx, c, "")
 	}
 	for _, value := range values {
 		out = append(out, done+key+"="+value)

@@ -23,6 +23,8 @@ const (
 	exitUnavailable = 6
 	exitWait        = 7
 	exitDegraded    = 8
+	exitExecFailed  = 125 // of `muster exec`, as other tools that run commands elsewhere have it
+	exitCannotRun   = 126
 	exitInterrupted = 130 // as shells have it
 )
 
@@ -31,13 +33,20 @@ const exitCodesText = `muster's exit codes, for scripts:
     0  done
     1  it failed for another reason
     2  the command line, a setting or an input is wrong
-    3  no such node or instance
+    3  no such node, instance or service
     4  it contradicts the present state, or exists already
     5  no node has room
     6  the server cannot be reached or cannot take it now: try again
-    7  --wait: the instance ended up in another status, or not in time
+    7  --wait: it ended up in another status, or not in time
     8  muster cluster health: the cluster is DEGRADED; muster doctor: a check is FAIL
   130  interrupted, by Ctrl-C or so
+
+muster exec ends with the status of the command that it ran, 128 and the number of the
+signal if one ended it, and otherwise with
+
+  125  muster failed, whatever the reason: there is no such instance, the connection was lost
+  126  the command could not be run
+  127  there is no command of that name
 
 An error is one line on standard error: muster: WHAT IS WRONG; WHAT TO DO.
 `

@@ -24,7 +24,7 @@ type criterion[F any] struct {
 // narrowing is --filter of a list, and the flags that are short for its keys.
 type narrowing[F any] struct {
 	criteria []criterion[F]
-	label    func(filter *F, labels muster.Map)
+	label    func(filter *F, labels muster.Map) // nil: what is listed has no labels
 
 	terms  []string
 	short  map[string]*[]string // by key
@@ -46,7 +46,9 @@ func (n *narrowing[F]) declare(f *pflag.FlagSet) {
 			f.StringArrayVar(n.short[c.key], c.key, nil, c.flag)
 		}
 	}
-	f.StringToStringVar(&n.labels, "label", nil, "only with the label `KEY=VALUE`; may be repeated")
+	if n.label != nil {
+		f.StringToStringVar(&n.labels, "label", nil, "only with the label `KEY=VALUE`; may be repeated")
+	}
 	f.StringSliceVar(&n.terms, "filter", nil, filterHelp+listed(n.keys(), "and")+"; separated by commas, may be repeated")
 }
 
@@ -56,7 +58,10 @@ func (n *narrowing[F]) keys() []string {
 	for _, c := range n.criteria {
 		keys = append(keys, c.key)
 	}
-	return append(keys, labelPrefix+"KEY")
+	if n.label != nil {
+		keys = append(keys, labelPrefix+"KEY")
+	}
+	return keys
 }
 
 // choices are the values that the keys can have, nil where that is any text.
@@ -111,7 +116,7 @@ type selection[F any] struct {
 
 // add narrows by one value; written is how the person wrote it.
 func (s *selection[F]) add(written, key, value string) error {
-	if label, ok := strings.CutPrefix(key, labelPrefix); ok {
+	if label, ok := strings.CutPrefix(key, labelPrefix); ok && s.label != nil {
 		if label == "" {
 			return usageError("%s: the label's key is missing; write such as label.app=web", cut(oneLine(written), 80))
 		}
@@ -216,4 +221,28 @@ func instanceTypes() []string {
 		names = append(names, string(t.Type))
 	}
 	return names
+}
+
+func serviceNarrowing() *narrowing[muster.ServiceFilter] {
+	type filter = muster.ServiceFilter
+	return &narrowing[filter]{criteria: []criterion[filter]{
+		{
+			key: "status", flag: "only in this `STATUS`; may be repeated", words: texts(muster.ServiceStatuses()), many: true,
+			add: func(f *filter, v string) { f.Status = append(f.Status, muster.ServiceStatus(v)) },
+		},
+		{
+			key: "health", flag: "only in this `HEALTH`; may be repeated", words: texts(serviceHealths()), many: true,
+			add: func(f *filter, v string) { f.Health = append(f.Health, muster.ServiceHealth(v)) },
+		},
+		{key: "name", flag: "only of this `NAME`", add: func(f *filter, v string) { f.Name = &v }},
+		{
+			key: "instance", flag: "only in this `INSTANCE`",
+			add: func(f *filter, v string) { f.InstanceID = new(muster.InstanceID(v)) },
+		},
+		{key: "node", flag: "only on this `NODE`, by id or uid", add: func(f *filter, v string) { f.NodeID = &v }},
+	}}
+}
+
+func serviceHealths() []muster.ServiceHealth {
+	return []muster.ServiceHealth{muster.HealthOK, muster.HealthWarning, muster.HealthBad, muster.HealthUnknown}
 }

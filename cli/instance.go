@@ -33,7 +33,7 @@ func (a *app) instanceCommand() *cobra.Command {
 			use: "terminate", short: "End an instance for good, disk and all", goal: terminated,
 			call: (*client.Client).TerminateInstance,
 		}),
-		a.instanceLabelCommand(), a.instanceAdoptCommand(), a.logsCommand(), a.instanceTopCommand(),
+		a.instanceLabelCommand(), a.instanceAdoptCommand(), a.logsCommand("INSTANCE"), a.instanceTopCommand(),
 	)
 }
 

@@ -18,7 +18,7 @@ const launchExamples = `  muster instance launch --type NANO --wait
 // launchFlags are what `instance launch` can be told.
 type launchFlags struct {
 	size, name, image, node, requestID string
-	env                                []string
+	env                                environment
 	volumes                            []string
 	labels, selector                   map[string]string
 	disk                               int
@@ -35,7 +35,7 @@ func (a *app) launchCommand() *cobra.Command {
 			if at := c.ArgsLenAtDash(); at > 0 || (at < 0 && len(args) > 0) {
 				return usageError("%s is not a flag; the command to run comes after --", quote(args[0]))
 			}
-			input, err := l.input(args)
+			input, err := l.input(args, a.std.LookupEnv)
 			if err != nil {
 				return err
 			}
@@ -56,7 +56,7 @@ func (a *app) launchCommand() *cobra.Command {
 	f.StringVar(&l.size, "type", "", "its `TYPE`, how large it is: NANO, MICRO, SMALL, MEDIUM or LARGE (required)")
 	f.StringVar(&l.name, "name", "", "a `NAME` for people; its id when left out")
 	f.StringVar(&l.image, "image", "minimal", "what its root file system starts from, an `IMAGE`")
-	f.StringArrayVar(&l.env, "env", nil, "a variable `KEY=VALUE` of its environment; may be repeated")
+	l.env.declare(f, "")
 	f.StringToStringVar(&l.labels, "label", nil, "a label `KEY=VALUE` of its own; may be repeated")
 	f.StringToStringVar(&l.selector, "selector", nil, "a label `KEY=VALUE` that its node must have; may be repeated")
 	f.StringArrayVar(&l.volumes, "volume", nil, "what it sees of its node: a volume `NAME:/PATH`, or /HOST/PATH:/PATH; :ro behind it for read-only; may be repeated")
@@ -71,11 +71,11 @@ func (a *app) launchCommand() *cobra.Command {
 
 // input returns the flags as the API wants them. A request has an id in any
 // case, so that it can be sent again when the answer was lost.
-func (l *launchFlags) input(command []string) (muster.LaunchInstanceInput, error) {
+func (l *launchFlags) input(command []string, lookup func(string) (string, bool)) (muster.LaunchInstanceInput, error) {
 	if l.size == "" {
 		return muster.LaunchInstanceInput{}, usageError("--type is missing; give NANO, MICRO, SMALL, MEDIUM or LARGE")
 	}
-	env, err := environment(l.env)
+	env, err := l.env.read(lookup)
 	if err != nil {
 		return muster.LaunchInstanceInput{}, err
 	}
@@ -95,17 +95,4 @@ func (l *launchFlags) input(command []string) (muster.LaunchInstanceInput, error
 		input.RequestID = rand.Text()
 	}
 	return input, input.Validate()
-}
-
-// environment reads KEY=VALUE; a value may hold anything, commas too.
-func environment(list []string) (muster.Map, error) {
-	env := make(muster.Map, len(list))
-	for _, entry := range list {
-		key, value, ok := strings.Cut(entry, "=")
-		if !ok || key == "" {
-			return nil, usageError("--env %s is not KEY=VALUE", quote(entry))
-		}
-		env[key] = value
-	}
-	return env, nil
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -14,17 +15,18 @@ import (
 	"github.com/muster-cloud/muster/client"
 )
 
-const logsLong = `Print what an instance has written to its console. Its node keeps the last 256 KiB of
-it at least, until the instance is terminated; what ended can be read as well.
+const logsLong = `Print what an instance has written to its console, or a service to its standard output and
+error. Its node keeps the last 256 KiB of it at least, until the instance is terminated or
+the service removed; what ended can be read as well.
 
-With --follow it goes on with what the instance writes, after a restart too, until it is
-terminated or Ctrl-C. A lost connection is made again, and nothing is printed twice.
+With --follow it goes on with what is written, after a restart too, until that end or
+Ctrl-C. A lost connection is made again, and nothing is printed twice.
 
 On a terminal, control characters are replaced; --raw prints them as they came. With
 -o json each piece is one line; with -o yaml it is one document.`
 
 const logsExamples = `  muster logs i-7
-  muster logs -f --tail 20 i-7`
+  muster logs -f --tail 20 svc-1`
 
 // logsFlags are what `logs` can be told.
 type logsFlags struct {
@@ -33,21 +35,26 @@ type logsFlags struct {
 	after       string
 }
 
-func (a *app) logsCommand() *cobra.Command {
+// logsCommand is for one kind of thing, INSTANCE or SERVICE, or for both.
+func (a *app) logsCommand(of string) *cobra.Command {
 	var flags logsFlags
+	what := map[string]string{"INSTANCE": "an instance's id, such as i-1", "SERVICE": aService}[of]
+	if what == "" {
+		what = "the id of an instance or a service, such as i-1"
+	}
 	c := &cobra.Command{
-		Use: "logs INSTANCE", Short: "Print what an instance writes to its console", Long: logsLong, Example: logsExamples,
-		Args: exactly(1, "an instance's id, such as i-1"),
+		Use: "logs " + of, Short: "Print what an instance writes to its console, or a service to its output", Long: logsLong, Example: logsExamples,
+		Args: exactly(1, what),
 		RunE: func(c *cobra.Command, args []string) error {
 			o := client.LogOptions{Follow: flags.follow, After: flags.after}
 			if c.Flags().Changed("tail") {
 				o.Tail = &flags.tail
 			}
-			return a.logs(c.Context(), muster.InstanceID(args[0]), o, flags.raw)
+			return a.logs(c.Context(), args[0], o, flags.raw)
 		},
 	}
 	f := c.Flags()
-	f.BoolVarP(&flags.follow, "follow", "f", false, "go on with what it writes, until it is terminated")
+	f.BoolVarP(&flags.follow, "follow", "f", false, "go on with what it writes, until it is gone for good")
 	f.IntVarP(&flags.tail, "tail", "n", 0, "begin so many `LINES` before the end; all that is kept when left out")
 	f.StringVar(&flags.after, "after", "", "go on after this `PLACE`, as -o json has it")
 	f.BoolVar(&flags.raw, "raw", false, "print control characters on a terminal too")
@@ -55,7 +62,7 @@ func (a *app) logsCommand() *cobra.Command {
 }
 
 // logs prints a log to its end, or until ctx ends.
-func (a *app) logs(ctx context.Context, id muster.InstanceID, o client.LogOptions, raw bool) error {
+func (a *app) logs(ctx context.Context, id string, o client.LogOptions, raw bool) error {
 	api, err := a.connect()
 	if err != nil {
 		return err
@@ -71,7 +78,7 @@ func (a *app) logs(ctx context.Context, id muster.InstanceID, o client.LogOption
 	}
 	raw = raw || !isTerminal(a.std.Out)
 	generation, dropped, said := int64(0), int64(0), time.Time{}
-	err = api.InstanceLogs(ctx, id, o, func(p muster.LogPiece) error {
+	err = readLogs(ctx, api, id, o, func(p muster.LogPiece) error {
 		if lost {
 			a.say("going on")
 		}
@@ -91,6 +98,17 @@ func (a *app) logs(ctx context.Context, id muster.InstanceID, o client.LogOption
 		return nil
 	}
 	return err
+}
+
+// isService tells the id of a service from that of anything else.
+func isService(id string) bool { return strings.HasPrefix(id, "svc-") }
+
+// readLogs reads the log of a service or an instance.
+func readLogs(ctx context.Context, api *client.Client, id string, o client.LogOptions, each func(muster.LogPiece) error) error {
+	if isService(id) {
+		return api.ServiceLogs(ctx, muster.ServiceID(id), o, each)
+	}
+	return api.InstanceLogs(ctx, muster.InstanceID(id), o, each)
 }
 
 func (a *app) printPiece(p muster.LogPiece, raw bool) error {

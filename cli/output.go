@@ -96,9 +96,9 @@ func paint(cell string) string {
 	switch word {
 	case "HEALTHY", "RUNNING", "CLEAR", "OK", "ACTIVE", "DONE":
 		return green + word + plain + more
-	case "PENDING", "PROVISIONING", "STOPPING", "TERMINATING", "DEGRADED", "HOLDS", "WARN":
+	case "PENDING", "PROVISIONING", "STOPPING", "TERMINATING", "DEGRADED", "HOLDS", "WARN", "WARNING", "DEPLOYING", "RESTARTING", "REMOVING":
 		return yellow + word + plain + more
-	case "UNHEALTHY", "FAILED", "LOST", "UNKNOWN", "PRUNED", "REMOVED", "FAIL", "EXPIRED", "REVOKED", "UNAUTHENTICATED", "FORBIDDEN":
+	case "UNHEALTHY", "CRITICAL", "FAILED", "LOST", "UNKNOWN", "PRUNED", "REMOVED", "FAIL", "EXPIRED", "REVOKED", "UNAUTHENTICATED", "FORBIDDEN":
 		return red + word + plain + more
 	}
 	return cell
@@ -116,9 +116,9 @@ func (a *app) painter() func(string) string {
 	return paint
 }
 
-// isTerminal reports whether w is one.
-func isTerminal(w io.Writer) bool {
-	file, ok := w.(*os.File)
+// isTerminal reports whether a reader or a writer is one.
+func isTerminal(end any) bool {
+	file, ok := end.(*os.File)
 	if !ok {
 		return false
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/muster-cloud/muster/client"
 )
 
-// progress tells how an instance gets on: on a terminal one line that is
+// progress tells how something gets on: on a terminal one line that is
 // rewritten, elsewhere a line for each new status.
 type progress struct {
 	w       io.Writer
@@ -25,17 +25,17 @@ type progress struct {
 
 const progressPause = 250 * time.Millisecond
 
-// startProgress begins to tell; stop ends it and waits.
-func startProgress(ctx context.Context, w io.Writer, i *client.Instance) *progress {
+// startProgress begins to tell, with how it is now; stop ends it and waits.
+func startProgress(ctx context.Context, w io.Writer, text string) *progress {
 	ctx, cancel := context.WithCancel(ctx)
 	p := &progress{w: w, live: isTerminal(w), began: time.Now(), cancel: cancel, stopped: make(chan struct{})}
-	p.show(i)
+	p.show(text)
 	go p.tick(ctx)
 	return p
 }
 
-// show says how the instance is now.
-func (p *progress) show(i *client.Instance) {
+// instanceProgress says how an instance gets on.
+func instanceProgress(i *client.Instance) string {
 	text := fmt.Sprintf("%s %s", i.ID, i.Status)
 	if node := nodeOf(i); node != "" {
 		text += " on " + node
@@ -43,6 +43,11 @@ func (p *progress) show(i *client.Instance) {
 	if i.StatusReason != "" {
 		text += ": " + i.StatusReason
 	}
+	return text
+}
+
+// show says how it is now.
+func (p *progress) show(text string) {
 	text = oneLine(text)
 	p.mu.Lock()
 	defer p.mu.Unlock()

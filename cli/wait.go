@@ -93,8 +93,8 @@ type waiting struct {
 func (a *app) finish(ctx context.Context, api *client.Client, i *client.Instance, w *waiting) error {
 	var failure error
 	if w != nil {
-		line := startProgress(ctx, a.std.Err, i)
-		i, failure = await(ctx, api, i, w, line.show)
+		line := startProgress(ctx, a.std.Err, instanceProgress(i))
+		i, failure = await(ctx, api, i, w, func(i *client.Instance) { line.show(instanceProgress(i)) })
 		line.stop()
 	}
 	if wait := (*waitError)(nil); failure != nil && !errors.As(failure, &wait) {

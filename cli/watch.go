@@ -22,19 +22,20 @@ With -o json each event is one line; with -o yaml it is one document.`
 
 const watchExamples = `  muster watch
   muster watch --kind node
-  muster watch --instance i-7 --from-now -o json`
+  muster watch --instance i-7 --from-now -o json
+  muster watch --service svc-1`
 
 // watchFlags are what `watch` can be told.
 type watchFlags struct {
-	since, node, instance string
-	kinds                 []string
-	fromNow               bool
+	since, node, instance, service string
+	kinds                          []string
+	fromNow                        bool
 }
 
 func (a *app) watchCommand() *cobra.Command {
 	var flags watchFlags
 	c := &cobra.Command{
-		Use: "watch", Short: "Follow the health of nodes and instances", Long: watchLong, Example: watchExamples,
+		Use: "watch", Short: "Follow the health of nodes, instances and services", Long: watchLong, Example: watchExamples,
 		Args: exactly(0, "no arguments"),
 		RunE: func(c *cobra.Command, _ []string) error {
 			filter, err := flags.filter()
@@ -47,9 +48,10 @@ func (a *app) watchCommand() *cobra.Command {
 	f := c.Flags()
 	f.StringVar(&flags.since, "since", "", "go on after this `CURSOR`")
 	f.BoolVar(&flags.fromNow, "from-now", false, "leave out how everything is at the beginning")
-	f.StringSliceVar(&flags.kinds, "kind", nil, "only of this `KIND`: node, instance or cluster; may be repeated")
-	f.StringVar(&flags.node, "node", "", "only this `NODE` and its instances, by id or uid")
-	f.StringVar(&flags.instance, "instance", "", "only this `INSTANCE` and its node")
+	f.StringSliceVar(&flags.kinds, "kind", nil, "only of this `KIND`: node, instance, service or cluster; may be repeated")
+	f.StringVar(&flags.node, "node", "", "only this `NODE` and what is on it, by id or uid")
+	f.StringVar(&flags.instance, "instance", "", "only this `INSTANCE`, its services and its node")
+	f.StringVar(&flags.service, "service", "", "only this `SERVICE`, its instance and its node")
 	return c
 }
 
@@ -59,15 +61,18 @@ func (f *watchFlags) filter() (*muster.HealthFilter, error) {
 	for _, word := range f.kinds {
 		kind := muster.ChangeKind(strings.ToUpper(word))
 		switch kind {
-		case muster.KindNode, muster.KindInstance, muster.KindCluster:
+		case muster.KindNode, muster.KindInstance, muster.KindService, muster.KindCluster:
 			filter.Kinds = append(filter.Kinds, kind)
 		default:
-			return nil, usageError("--kind %s is no kind; give node, instance or cluster", quote(word))
+			return nil, usageError("--kind %s is no kind; give node, instance, service or cluster", quote(word))
 		}
 	}
 	if f.instance != "" {
 		id := muster.InstanceID(f.instance)
 		filter.InstanceID = &id
+	}
+	if f.service != "" {
+		filter.ServiceID = new(muster.ServiceID(f.service))
 	}
 	return filter, nil
 }
@@ -150,6 +155,9 @@ func (a *app) printEventLine(e client.Event) error {
 	status := color(e.Status)
 	if e.PreviousStatus != "" && e.PreviousStatus != e.Status {
 		status = color(e.PreviousStatus) + " -> " + status
+	}
+	if e.Service != nil && !e.Left {
+		status += ", " + color(string(e.Service.ReportedHealth))
 	}
 	if e.Left {
 		status += " (gone)"

@@ -1,0 +1,139 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/muster-cloud/muster"
+	"github.com/muster-cloud/muster/client"
+)
+
+// service says why a service is as it is.
+func (w *answer) service(ctx context.Context, api *client.Client) error {
+	s, err := api.Service(ctx, muster.ServiceID(w.ID))
+	if err != nil {
+		return err
+	}
+	w.Kind = "service"
+	w.Summary = fmt.Sprintf("service %s (%s) is %s in %s", s.ID, s.Name, serviceState(s), s.InstanceID)
+	if s.Node != nil {
+		w.Summary += " on " + string(s.Node.ID)
+	}
+	if s.Status == muster.ServiceRemoved || s.Status == muster.ServiceRemoving {
+		w.because("%s", s.StatusReason)
+		return nil
+	}
+	if err := w.itsInstance(ctx, api, s); err != nil {
+		return err
+	}
+	if len(w.Because) == 0 {
+		w.explainService(s)
+	}
+	return nil
+}
+
+// itsInstance says what keeps a service from running in its instance and its node.
+func (w *answer) itsInstance(ctx context.Context, api *client.Client, s *client.Service) error {
+	i, err := api.Instance(ctx, s.InstanceID)
+	switch {
+	case muster.CodeOf(err) == muster.NotFound:
+		w.because("its instance %s is gone", s.InstanceID)
+		w.advise("deploy it anew, into another one")
+		return nil
+	case err != nil:
+		return err
+	case i.Status == muster.Running && i.UnhealthyBecause == nil:
+		return nil
+	case i.Status == muster.Running:
+		w.because("its node %s is not well: %s", nodeOf(i), i.UnhealthyBecause.Reason)
+		w.advise("see about the node: muster why %s", nodeOf(i))
+		return nil
+	case s.Desired != muster.WantRunning:
+		return nil
+	}
+	w.because("its instance %s is %s: %s", i.ID, i.Status, i.StatusReason)
+	return w.explainInstance(ctx, api, i)
+}
+
+// explainService says it by the service's own status.
+func (w *answer) explainService(s *client.Service) {
+	switch s.Status {
+	case muster.ServiceRunning:
+		w.runs(s)
+	case muster.ServiceDeploying, muster.ServicePending:
+		w.because("its node gets it ready: %s", s.StatusReason)
+		w.advise("see how it gets on: muster watch --service %s", s.ID)
+	case muster.ServiceStopped, muster.ServiceStopping:
+		w.because("%s", orNothing(s.StatusReason))
+		w.advise("start it: muster service start %s", s.ID)
+	case muster.ServiceRestarting:
+		w.because("%s", orNothing(s.StatusReason))
+		w.because("it was started again %s by its policy: %s", counted(s.Restarts, "time"), restartText(s))
+		w.advise("see what it wrote: muster logs %s", s.ID)
+	case muster.ServiceLost:
+		w.because("%s", orNothing(s.StatusReason))
+		w.advise("deploy it anew; it comes back by itself if its node does")
+	default:
+		w.because("%s", orNothing(s.StatusReason))
+		if s.ExitCode != nil && !strings.Contains(s.StatusReason, "status") {
+			w.because("its process ended with status %d", *s.ExitCode)
+		}
+		w.advise("see what it wrote: muster logs %s", s.ID)
+		w.advise("once that is put right, start it again: muster service restart %s", s.ID)
+	}
+}
+
+func orNothing(reason string) string {
+	if reason == "" {
+		return "no reason given"
+	}
+	return reason
+}
+
+// runs says what the checks of a service that runs found.
+func (w *answer) runs(s *client.Service) {
+	found := map[string]muster.CheckResult{}
+	for _, r := range s.CheckResults {
+		found[r.Name] = r
+	}
+	for _, c := range s.Checks {
+		if r, ok := found[c.Name]; !ok || r.Status != muster.CheckOK {
+			w.check(s, c, r)
+		}
+	}
+	switch {
+	case s.Health == muster.HealthOK:
+		w.Well = true
+		w.because("its process runs, and all of its checks are OK")
+	case len(w.Because) == 0:
+		w.because("%s", orNothing(serviceReason(s)))
+		w.advise("see what it wrote: muster logs %s", s.ID)
+	}
+}
+
+// check says what a check found that is not OK, and how to find out more.
+func (w *answer) check(s *client.Service, c muster.Check, r muster.CheckResult) {
+	what := checkText(c, s.Port)
+	if r.At == nil && r.Status != muster.CheckCritical {
+		w.because("its check %s (%s) has not said anything yet; it runs every %s", c.Name, what, c.Interval)
+		w.advise("see how it gets on: muster watch --service %s", s.ID)
+		return
+	}
+	text := fmt.Sprintf("its check %s (%s) is %s", c.Name, what, r.Status)
+	if r.Since != nil {
+		text += " since " + ago(time.Now(), *r.Since) + " ago"
+	}
+	if last := lastLines(r.Output); last != "" {
+		text += ", and says:\n" + last
+	}
+	w.because("%s", text)
+	w.advise("see what the service wrote: muster logs %s", s.ID)
+	switch c.Kind {
+	case muster.ExecCheck:
+		w.advise("run the check yourself: muster exec %s -- %s", s.InstanceID, words(c.Command))
+	case muster.TTLCheck:
+		w.advise("have it said in time: muster service check %s %s ok", s.ID, c.Name)
+	}
+}

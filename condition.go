@@ -19,6 +19,8 @@ const (
 	StartupGrace ConditionName = "STARTUP_GRACE"
 	// ReadOnly: mutations are refused.
 	ReadOnly ConditionName = "READ_ONLY"
+	// FeedUnreachable: the discovery feed cannot be written to or followed.
+	FeedUnreachable ConditionName = "FEED_UNREACHABLE"
 )
 
 // ConditionStatus is whether a condition holds.

@@ -164,3 +164,24 @@ type DeregisterInput struct {
 	Address  string `json:"address"`
 	Port     *int   `json:"port,omitempty"`
 }
+
+// FeedFinding is a difference between what this cluster should have in the discovery feed
+// and what is there.
+type FeedFinding struct {
+	Subject string `json:"subject"`
+	Damage  string `json:"damage"`
+}
+
+// PreferredEntries are those of the best priority among the ones that are not stale; those
+// of the best priority of all where every one is. It changes no entry and not the slice.
+func PreferredEntries(entries []*Entry) []*Entry {
+	sure := slices.DeleteFunc(slices.Clone(entries), func(e *Entry) bool { return e.Status == EntryStale })
+	if len(sure) == 0 {
+		sure = slices.Clone(entries)
+	}
+	if len(sure) == 0 {
+		return sure
+	}
+	top := slices.MinFunc(sure, func(a, b *Entry) int { return cmp.Compare(a.Priority, b.Priority) }).Priority
+	return slices.DeleteFunc(sure, func(e *Entry) bool { return e.Priority != top })
+}

@@ -56,6 +56,7 @@ func newAdminKeyFlag(f *pflag.FlagSet, o *server.Options) {
 
 // serverFlags declares the settings of a server that `dev` has too.
 func serverFlags(f *pflag.FlagSet, o *server.Options) {
+	feedFlags(f, &o.Feed)
 	f.BoolVar(&o.Keyless, "keyless", false, "ask nobody for a key: every program on this machine can do everything; only on loopback")
 	f.BoolVar(&o.Insecure, "insecure", false, "serve off loopback without TLS: who is on the way can read keys, and change what is said")
 	f.BoolVar(&o.TLS, "tls", false, "serve by TLS on loopback too; off loopback it is always so")
@@ -83,6 +84,19 @@ func serverFlags(f *pflag.FlagSet, o *server.Options) {
 	f.DurationVar(&o.RequestTTL, "request-ttl", o.RequestTTL, "how long a request id is remembered")
 	f.DurationVar(&o.TerminatedTTL, "terminated-ttl", o.TerminatedTTL, "how long a terminated instance is shown")
 	f.DurationVar(&o.FlushInterval, "flush-interval", o.FlushInterval, "how often it is stored when nodes were last seen, and the log is compacted")
+}
+
+// feedFlags declares the settings of the discovery feed.
+func feedFlags(f *pflag.FlagSet, o *server.FeedOptions) {
+	f.StringVar(&o.Publish, "registration-publish", "jetstream", "how entries are published: jetstream, nats (best effort) or noop (not at all)")
+	f.StringVar(&o.Stream, "registration-stream", "REGISTRATION", "`NAME` of the stream")
+	f.IntVar(&o.Replicas, "registration-replicas", 0, "replicas of the stream: 1 to 5; 0: as it is, or 1")
+	f.DurationVar(&o.MaxAge, "registration-max-age", 0, "how long an entry without a time to live lives; 0: as it is, or 24h")
+	f.StringVar(&o.URL, "nats-url", "", "`URL` of an existing NATS server or cluster, instead of the one in this process")
+	f.StringVar(&o.Context, "nats-context", "", "a context of the nats command, its `NAME` or file, that says which server, and as whom")
+	f.StringVar(&o.Credentials, "nats-creds", "", "`FILE` with a NATS user's JWT and seed")
+	f.StringVar(&o.Listen, "nats-listen", "", "`ADDRESS` at which others reach the NATS server of this process; empty: nobody does")
+	f.StringVar(&o.TokenFile, "nats-token-file", "", "`FILE` with the token that they present")
 }
 
 // limitFlags declares the limits of GraphQL.

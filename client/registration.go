@@ -49,3 +49,19 @@ func (c *Client) Deregister(ctx context.Context, input muster.DeregisterInput) (
 		return answer.Deregister.Registration, nil
 	})
 }
+
+// VerifyFeed compares what the cluster should have in the discovery feed with what is
+// there, and with repair puts it right.
+func (c *Client) VerifyFeed(ctx context.Context, repair bool) ([]muster.FeedFinding, error) {
+	answer, err := once(ctx, c, func(ctx context.Context, api graphql.Client) (*operations.VerifyFeedVerifyFeedVerifyFeedPayload, error) {
+		answer, err := operations.VerifyFeed(ctx, api, &repair)
+		if err != nil {
+			return nil, err
+		}
+		return answer.VerifyFeed, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return answer.Findings, nil
+}

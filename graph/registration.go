@@ -32,6 +32,18 @@ func (r *mutationResolver) Deregister(ctx context.Context, input muster.Deregist
 	return &generated.DeregisterPayload{Registration: e, Revision: revision}, nil
 }
 
+func (r *mutationResolver) VerifyFeed(ctx context.Context, input generated.VerifyFeedInput) (*generated.VerifyFeedPayload, error) {
+	found, err := r.registry.VerifyFeed(ctx, value(input.Repair))
+	if err != nil {
+		return nil, err
+	}
+	out := &generated.VerifyFeedPayload{Findings: make([]*muster.FeedFinding, len(found))}
+	for i := range found {
+		out.Findings[i] = &found[i]
+	}
+	return out, nil
+}
+
 // TTL is empty where the entry has none of its own.
 func (r *registrationResolver) TTL(_ context.Context, e *muster.Entry) (string, error) {
 	if e.TTL == nil {

@@ -62,6 +62,9 @@ func (r *Registry) conditions(v View) []*muster.Condition {
 	if err := r.Ready(); err != nil {
 		out = append(out, &muster.Condition{Name: muster.ReadOnly, Status: muster.Holds, Since: stamp(r.opts.Now()), Reason: err.Error() + "; mutations are refused until then"})
 	}
+	if reason, since := r.feed.lost(); reason != "" {
+		out = append(out, &muster.Condition{Name: muster.FeedUnreachable, Status: muster.Holds, Since: stamp(since), Reason: reason + "; lookups go on from memory, and publishing waits"})
+	}
 	return out
 }
 

@@ -13,6 +13,8 @@ import (
 type Feed interface {
 	// Keep has exactly these entries published from now on. One that leaves is removed at once.
 	Keep(entries []FeedEntry)
+	// Verify compares what should be there with what is, and puts it right with repair.
+	Verify(ctx context.Context, repair bool) ([]muster.FeedFinding, error)
 }
 
 // FeedEntry is an own entry as it is to be published.
@@ -119,4 +121,13 @@ func sameRegistration(a, b *muster.Registration) bool {
 	return a.Cluster == b.Cluster && a.Protocol == b.Protocol && a.Service == b.Service && a.Address == b.Address &&
 		equalPointees(a.Port, b.Port) && a.Priority == b.Priority && len(a.Annotations) == len(b.Annotations) && a.Annotations.Matches(b.Annotations) &&
 		(a.TTL == b.TTL || a.TTL != nil && b.TTL != nil && *a.TTL == *b.TTL)
+}
+
+// VerifyFeed compares what this cluster should have in the discovery feed with what is
+// there, and with repair puts it right. CONFLICT: nothing is published.
+func (r *Registry) VerifyFeed(ctx context.Context, repair bool) ([]muster.FeedFinding, error) {
+	if r.Feed == nil {
+		return nil, muster.Errorf(muster.Conflict, "this server publishes nothing")
+	}
+	return r.Feed.Verify(ctx, repair)
 }

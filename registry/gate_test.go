@@ -1,6 +1,7 @@
 package registry_test
 
 import (
+	"context"
 	"slices"
 	"sync"
 	"testing"
@@ -22,6 +23,8 @@ func (f *feed) Keep(entries []registry.FeedEntry) {
 	defer f.mu.Unlock()
 	f.kept = slices.Clone(entries)
 }
+
+func (f *feed) Verify(context.Context, bool) ([]muster.FeedFinding, error) { return nil, nil }
 
 func (f *feed) now() []registry.FeedEntry {
 	f.mu.Lock()

@@ -26,7 +26,7 @@ func (r *Registry) Registrations(f muster.RegistrationFilter, preferred bool) (*
 		}
 	}
 	if preferred {
-		entries = best(entries)
+		entries = muster.PreferredEntries(entries)
 	}
 	out := &muster.Registrations{Entries: sortEntries(entries), Revision: v.Head().Revision}
 	out.Complete, out.AsOf = r.feed.status(r.opts.Now())
@@ -34,20 +34,6 @@ func (r *Registry) Registrations(f muster.RegistrationFilter, preferred bool) (*
 		out.Complete, out.AsOf = true, r.opts.Now()
 	}
 	return out, nil
-}
-
-// best are the entries of the best priority among those that are not stale; all of the
-// best priority where all are.
-func best(entries []*muster.Entry) []*muster.Entry {
-	sure := slices.DeleteFunc(slices.Clone(entries), func(e *muster.Entry) bool { return e.Status == muster.EntryStale })
-	if len(sure) == 0 {
-		sure = entries
-	}
-	if len(sure) == 0 {
-		return sure
-	}
-	top := slices.MinFunc(sure, func(a, b *muster.Entry) int { return a.Priority - b.Priority }).Priority
-	return slices.DeleteFunc(sure, func(e *muster.Entry) bool { return e.Priority != top })
 }
 
 // WatchRegistrations follows what is registered and removed. Refreshes are no changes.

@@ -176,6 +176,7 @@ func mutations() map[string]rule {
 		"createAccessKey":            only(admin, each(`createAccessKey(input: {name: %q, role: VIEWER}) { revision }`, newName)),
 		"revokeAccessKey":            only(admin, each(`revokeAccessKey(input: {id: %q}) { revision }`, newKey)),
 		"rotateAccessKey":            only(admin, each(`rotateAccessKey(input: {id: %q}) { revision }`, newKey)),
+		"verifyFeed":                 only(admin, plain(`verifyFeed(input: {}) { findings { subject } }`)),
 		"rotateCertificateAuthority": only(admin, plain(`rotateCertificateAuthority(input: {}) { revision }`)),
 		"createJoinToken":            only(admin, plain(`createJoinToken(input: {}) { revision }`)),
 		"revokeJoinToken": only(admin, each(`revokeJoinToken(input: {id: %q}) { revision }`, func(w *town) string {

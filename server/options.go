@@ -61,6 +61,8 @@ type Options struct {
 	Images       archive.Limits // of images that are imported; each as archive.Limits says
 	ImageReserve int64          // bytes that an import leaves free on the disk; 256 MiB
 
+	Feed FeedOptions // the discovery feed
+
 	Limits        transport.Limits // of GraphQL; each as transport.Limits says
 	OperationTime time.Duration    // how long an operation of GraphQL may take; 30 s
 	PingInterval  time.Duration    // how often a WebSocket is asked whether it lives; 20 s
@@ -161,6 +163,9 @@ func (o Options) Validate() error {
 		return err
 	}
 	if err := o.checkTLS(); err != nil {
+		return err
+	}
+	if err := o.Feed.Validate(); err != nil {
 		return err
 	}
 	return o.registry().Validate()

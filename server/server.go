@@ -45,6 +45,7 @@ type Server struct {
 	agents    *agents
 	door      *doorman
 	execs     execs
+	discovery *discovery
 	authority *authority        // nil: no TLS
 	given     *givenCertificate // nil: none of the operator's own
 	http      *http.Server
@@ -106,11 +107,17 @@ func (s *Server) assemble(ctx context.Context) (err error) {
 	if s.authority != nil {
 		deps.Certificates = s.authority
 	}
+	s.discovery = &discovery{}
+	deps.Feed = s.discovery
 	s.registry, err = registry.Open(ctx, deps, rules)
 	if err != nil {
 		return err
 	}
 	if err := s.openTLS(s.registry.ServerInfo().ClusterUID); err != nil {
+		return err
+	}
+	s.discovery.registry = s.registry
+	if err := s.openDiscovery(ctx, s.registry.ServerInfo().ClusterUID); err != nil {
 		return err
 	}
 	s.door = newDoorman(s)
@@ -165,6 +172,7 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	s.registry.Listening()
 	group.Go(func() error { return s.sweepImages(background) })
+	group.Go(func() error { return s.discovery.run(background) })
 	group.Go(s.serve)
 	group.Go(func() error {
 		defer stopRegistry()
@@ -262,6 +270,9 @@ func (s *Server) close() error {
 	}
 	s.agents.close()
 	err := s.listener.Close()
+	if s.discovery != nil {
+		err = errors.Join(err, s.discovery.close())
+	}
 	if s.store != nil {
 		err = errors.Join(err, s.store.Close())
 	}

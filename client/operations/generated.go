@@ -3656,6 +3656,29 @@ type UncordonNodeUncordonNodeUncordonNodePayload struct {
 // GetNode returns UncordonNodeUncordonNodeUncordonNodePayload.Node, and is useful for accessing the field via an interface.
 func (v *UncordonNodeUncordonNodeUncordonNodePayload) GetNode() *Node { return v.Node }
 
+// VerifyFeedResponse is returned by VerifyFeed on success.
+type VerifyFeedResponse struct {
+	// Compares what this cluster should have in the discovery feed with what is there; CONFLICT where nothing is published.
+	VerifyFeed *VerifyFeedVerifyFeedVerifyFeedPayload `json:"verifyFeed"`
+}
+
+// GetVerifyFeed returns VerifyFeedResponse.VerifyFeed, and is useful for accessing the field via an interface.
+func (v *VerifyFeedResponse) GetVerifyFeed() *VerifyFeedVerifyFeedVerifyFeedPayload {
+	return v.VerifyFeed
+}
+
+// VerifyFeedVerifyFeedVerifyFeedPayload includes the requested fields of the GraphQL type VerifyFeedPayload.
+// The GraphQL type's documentation follows.
+//
+// What differs in the discovery feed.
+type VerifyFeedVerifyFeedVerifyFeedPayload struct {
+	// Each subject that differs.
+	Findings []muster.FeedFinding `json:"findings"`
+}
+
+// GetFindings returns VerifyFeedVerifyFeedVerifyFeedPayload.Findings, and is useful for accessing the field via an interface.
+func (v *VerifyFeedVerifyFeedVerifyFeedPayload) GetFindings() []muster.FeedFinding { return v.Findings }
+
 // Volume includes the GraphQL fields of Volume requested by the fragment Volume.
 // The GraphQL type's documentation follows.
 //
@@ -5280,6 +5303,14 @@ type __UncordonNodeInput struct {
 
 // GetId returns __UncordonNodeInput.Id, and is useful for accessing the field via an interface.
 func (v *__UncordonNodeInput) GetId() string { return v.Id }
+
+// __VerifyFeedInput is used internally by genqlient
+type __VerifyFeedInput struct {
+	Repair *bool `json:"repair"`
+}
+
+// GetRepair returns __VerifyFeedInput.Repair, and is useful for accessing the field via an interface.
+func (v *__VerifyFeedInput) GetRepair() *bool { return v.Repair }
 
 // __WatchHealthInput is used internally by genqlient
 type __WatchHealthInput struct {
@@ -10253,6 +10284,43 @@ func UncordonNode(
 	}
 
 	data_ = &UncordonNodeResponse{}
+	resp_ := &graphql.Response{Data: data_}
+
+	err_ = client_.MakeRequest(
+		ctx_,
+		req_,
+		resp_,
+	)
+
+	return data_, err_
+}
+
+// The mutation executed by VerifyFeed.
+const VerifyFeed_Operation = `
+mutation VerifyFeed ($repair: Boolean) {
+	verifyFeed(input: {repair:$repair}) {
+		findings {
+			subject
+			damage
+		}
+	}
+}
+`
+
+func VerifyFeed(
+	ctx_ context.Context,
+	client_ graphql.Client,
+	repair *bool,
+) (data_ *VerifyFeedResponse, err_ error) {
+	req_ := &graphql.Request{
+		OpName: "VerifyFeed",
+		Query:  VerifyFeed_Operation,
+		Variables: &__VerifyFeedInput{
+			Repair: repair,
+		},
+	}
+
+	data_ = &VerifyFeedResponse{}
 	resp_ := &graphql.Response{Data: data_}
 
 	err_ = client_.MakeRequest(

@@ -309,6 +309,11 @@ type ComplexityRoot struct {
 		User     func(childComplexity int) int
 	}
 
+	FeedFinding struct {
+		Damage  func(childComplexity int) int
+		Subject func(childComplexity int) int
+	}
+
 	ForgetNodePayload struct {
 		Node     func(childComplexity int) int
 		Revision func(childComplexity int) int
@@ -531,6 +536,7 @@ type ComplexityRoot struct {
 		StopService                func(childComplexity int, input StopServiceInput) int
 		TerminateInstance          func(childComplexity int, input TerminateInstanceInput) int
 		UncordonNode               func(childComplexity int, input UncordonNodeInput) int
+		VerifyFeed                 func(childComplexity int, input VerifyFeedInput) int
 	}
 
 	Node struct {
@@ -964,6 +970,10 @@ type ComplexityRoot struct {
 		MemoryPeakMB func(childComplexity int) int
 	}
 
+	VerifyFeedPayload struct {
+		Findings func(childComplexity int) int
+	}
+
 	Volume struct {
 		Instances func(childComplexity int) int
 		Name      func(childComplexity int) int
@@ -1039,6 +1049,7 @@ type MutationResolver interface {
 	RemoveService(ctx context.Context, input RemoveServiceInput) (*RemoveServicePayload, error)
 	Register(ctx context.Context, input muster.RegisterInput) (*RegisterPayload, error)
 	Deregister(ctx context.Context, input muster.DeregisterInput) (*DeregisterPayload, error)
+	VerifyFeed(ctx context.Context, input VerifyFeedInput) (*VerifyFeedPayload, error)
 	ReportCheck(ctx context.Context, input muster.ReportCheckInput) (*ReportCheckPayload, error)
 	CreateAccessKey(ctx context.Context, input muster.CreateAccessKeyInput) (*CreateAccessKeyPayload, error)
 	RevokeAccessKey(ctx context.Context, input RevokeAccessKeyInput) (*RevokeAccessKeyPayload, error)
@@ -2171,6 +2182,19 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.ExecRequest.User(childComplexity), true
+
+	case "FeedFinding.damage":
+		if e.ComplexityRoot.FeedFinding.Damage == nil {
+			break
+		}
+
+		return e.ComplexityRoot.FeedFinding.Damage(childComplexity), true
+	case "FeedFinding.subject":
+		if e.ComplexityRoot.FeedFinding.Subject == nil {
+			break
+		}
+
+		return e.ComplexityRoot.FeedFinding.Subject(childComplexity), true
 
 	case "ForgetNodePayload.node":
 		if e.ComplexityRoot.ForgetNodePayload.Node == nil {
@@ -3375,6 +3399,17 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Mutation.UncordonNode(childComplexity, args["input"].(UncordonNodeInput)), true
+	case "Mutation.verifyFeed":
+		if e.ComplexityRoot.Mutation.VerifyFeed == nil {
+			break
+		}
+
+		args, err := ec.field_Mutation_verifyFeed_args(ctx, rawArgs)
+		if err != nil {
+			return 0, false
+		}
+
+		return e.ComplexityRoot.Mutation.VerifyFeed(childComplexity, args["input"].(VerifyFeedInput)), true
 
 	case "Node.addr":
 		if e.ComplexityRoot.Node.Addr == nil {
@@ -5277,6 +5312,13 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 
 		return e.ComplexityRoot.Usage.MemoryPeakMB(childComplexity), true
 
+	case "VerifyFeedPayload.findings":
+		if e.ComplexityRoot.VerifyFeedPayload.Findings == nil {
+			break
+		}
+
+		return e.ComplexityRoot.VerifyFeedPayload.Findings(childComplexity), true
+
 	case "Volume.instances":
 		if e.ComplexityRoot.Volume.Instances == nil {
 			break
@@ -5422,6 +5464,7 @@ func (e *executableSchema) Exec(ctx context.Context) graphql.ResponseHandler {
 			graphql.NewInputUnmarshaler("TerminateInstanceInput", ec.unmarshalInputTerminateInstanceInput),
 			graphql.NewInputUnmarshaler("UncordonNodeInput", ec.unmarshalInputUncordonNodeInput),
 			graphql.NewInputUnmarshaler("UsageInput", ec.unmarshalInputUsageInput),
+			graphql.NewInputUnmarshaler("VerifyFeedInput", ec.unmarshalInputVerifyFeedInput),
 			graphql.NewInputUnmarshaler("VolumeMountInput", ec.unmarshalInputVolumeMountInput),
 		)
 	}
@@ -5881,6 +5924,11 @@ type Mutation {
     "Which entry."
     input: DeregisterInput!
   ): DeregisterPayload @auth(requires: REGISTRAR)
+  "Compares what this cluster should have in the discovery feed with what is there; CONFLICT where nothing is published."
+  verifyFeed(
+    "Whether to put it right."
+    input: VerifyFeedInput!
+  ): VerifyFeedPayload @auth(requires: ADMIN)
   "For services: says what a TTL check found; UNAVAILABLE while its node is away."
   reportCheck(
     "Which check, and what."
@@ -7258,6 +7306,26 @@ type RegisterPayload {
   revision: Int64!
 }
 
+"Whether to repair the feed."
+input VerifyFeedInput {
+  "Put right what differs."
+  repair: Boolean = false
+}
+
+"What differs in the discovery feed."
+type VerifyFeedPayload {
+  "Each subject that differs."
+  findings: [FeedFinding!]!
+}
+
+"A subject of the feed that is not as it should be."
+type FeedFinding {
+  "The subject."
+  subject: String!
+  "What is wrong there."
+  damage: String!
+}
+
 "Which entry to take out."
 input DeregisterInput {
   "The cluster that it is registered in."
@@ -7456,6 +7524,8 @@ enum ConditionName {
   STARTUP_GRACE
   "Mutations are refused while the state is loaded again; volatile, no change tells of it."
   READ_ONLY
+  "The discovery feed cannot be written to or followed; volatile, no change tells of it."
+  FEED_UNREACHABLE
 }
 
 "Whether a condition holds."
@@ -9064,6 +9134,16 @@ func (ec *executionContext) childFields_ExecRequest(ctx context.Context, field g
 	return nil, fmt.Errorf("no field named %q was found under type ExecRequest", field.Name)
 }
 
+func (ec *executionContext) childFields_FeedFinding(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+	switch field.Name {
+	case "subject":
+		return ec.fieldContext_FeedFinding_subject(ctx, field)
+	case "damage":
+		return ec.fieldContext_FeedFinding_damage(ctx, field)
+	}
+	return nil, fmt.Errorf("no field named %q was found under type FeedFinding", field.Name)
+}
+
 func (ec *executionContext) childFields_ForgetNodePayload(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
 	switch field.Name {
 	case "node":
@@ -10224,6 +10304,14 @@ func (ec *executionContext) childFields_Usage(ctx context.Context, field graphql
 	return nil, fmt.Errorf("no field named %q was found under type Usage", field.Name)
 }
 
+func (ec *executionContext) childFields_VerifyFeedPayload(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+	switch field.Name {
+	case "findings":
+		return ec.fieldContext_VerifyFeedPayload_findings(ctx, field)
+	}
+	return nil, fmt.Errorf("no field named %q was found under type VerifyFeedPayload", field.Name)
+}
+
 func (ec *executionContext) childFields_Volume(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
 	switch field.Name {
 	case "name":
@@ -10956,6 +11044,20 @@ func (ec *executionContext) field_Mutation_uncordonNode_args(ctx context.Context
 	arg0, err := graphql.ProcessArgField(ctx, rawArgs, "input",
 		func(ctx context.Context, v any) (UncordonNodeInput, error) {
 			return ec.unmarshalNUncordonNodeInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐUncordonNodeInput(ctx, v)
+		})
+	if err != nil {
+		return nil, err
+	}
+	args["input"] = arg0
+	return args, nil
+}
+
+func (ec *executionContext) field_Mutation_verifyFeed_args(ctx context.Context, rawArgs map[string]any) (map[string]any, error) {
+	var err error
+	args := map[string]any{}
+	arg0, err := graphql.ProcessArgField(ctx, rawArgs, "input",
+		func(ctx context.Context, v any) (VerifyFeedInput, error) {
+			return ec.unmarshalNVerifyFeedInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐVerifyFeedInput(ctx, v)
 		})
 	if err != nil {
 		return nil, err
@@ -15826,6 +15928,52 @@ func (ec *executionContext) fieldContext_ExecRequest_columns(_ context.Context, 
 	return graphql.NewScalarFieldContext("ExecRequest", field, false, false, "Int")
 }
 
+func (ec *executionContext) _FeedFinding_subject(ctx context.Context, field graphql.CollectedField, obj *muster.FeedFinding) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_FeedFinding_subject(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Subject, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_FeedFinding_subject(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("FeedFinding", field, false, false, "String")
+}
+
+func (ec *executionContext) _FeedFinding_damage(ctx context.Context, field graphql.CollectedField, obj *muster.FeedFinding) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_FeedFinding_damage(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Damage, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v string) graphql.Marshaler {
+			return ec.marshalNString2string(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_FeedFinding_damage(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("FeedFinding", field, false, false, "String")
+}
+
 func (ec *executionContext) _ForgetNodePayload_node(ctx context.Context, field graphql.CollectedField, obj *ForgetNodePayload) (ret graphql.Marshaler) {
 	return graphql.ResolveField(
 		ctx,
@@ -20552,6 +20700,68 @@ func (ec *executionContext) fieldContext_Mutation_deregister(ctx context.Context
 	}()
 	ctx = graphql.WithFieldContext(ctx, fc)
 	if fc.Args, err = ec.field_Mutation_deregister_args(ctx, field.ArgumentMap(ec.Variables)); err != nil {
+		ec.Error(ctx, err)
+		return fc, err
+	}
+	return fc, nil
+}
+
+func (ec *executionContext) _Mutation_verifyFeed(ctx context.Context, field graphql.CollectedField) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Mutation_verifyFeed(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			fc := graphql.GetFieldContext(ctx)
+			return ec.Resolvers.Mutation().VerifyFeed(ctx, fc.Args["input"].(VerifyFeedInput))
+		},
+		func(ctx context.Context, next graphql.Resolver) graphql.Resolver {
+			directive0 := next
+
+			directive1 := func(ctx context.Context) (any, error) {
+				requires, err := ec.unmarshalNAccess2githubᚗcomᚋmusterᚑcloudᚋmusterᚐAccess(ctx, "ADMIN")
+				if err != nil {
+					var zeroVal *VerifyFeedPayload
+					return zeroVal, err
+				}
+				if ec.Directives.Auth == nil {
+					var zeroVal *VerifyFeedPayload
+					return zeroVal, errors.New("directive auth is not implemented")
+				}
+				return ec.Directives.Auth(ctx, nil, directive0, requires)
+			}
+
+			next = directive1
+			return next
+		},
+		func(ctx context.Context, selections ast.SelectionSet, v *VerifyFeedPayload) graphql.Marshaler {
+			return ec.marshalOVerifyFeedPayload2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐVerifyFeedPayload(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Mutation_verifyFeed(ctx context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "Mutation",
+		Field:      field,
+		IsMethod:   true,
+		IsResolver: true,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_VerifyFeedPayload(ctx, field)
+		},
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			err = ec.Recover(ctx, r)
+			ec.Error(ctx, err)
+		}
+	}()
+	ctx = graphql.WithFieldContext(ctx, fc)
+	if fc.Args, err = ec.field_Mutation_verifyFeed_args(ctx, field.ArgumentMap(ec.Variables)); err != nil {
 		ec.Error(ctx, err)
 		return fc, err
 	}
@@ -29574,6 +29784,38 @@ func (ec *executionContext) fieldContext_Usage_at(_ context.Context, field graph
 	return graphql.NewScalarFieldContext("Usage", field, false, false, "Time")
 }
 
+func (ec *executionContext) _VerifyFeedPayload_findings(ctx context.Context, field graphql.CollectedField, obj *VerifyFeedPayload) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_VerifyFeedPayload_findings(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Findings, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v []*muster.FeedFinding) graphql.Marshaler {
+			return ec.marshalNFeedFinding2ᚕᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐFeedFindingᚄ(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_VerifyFeedPayload_findings(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	fc = &graphql.FieldContext{
+		Object:     "VerifyFeedPayload",
+		Field:      field,
+		IsMethod:   false,
+		IsResolver: false,
+		Child: func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.childFields_FeedFinding(ctx, field)
+		},
+	}
+	return fc, nil
+}
+
 func (ec *executionContext) _Volume_name(ctx context.Context, field graphql.CollectedField, obj *muster.Volume) (ret graphql.Marshaler) {
 	return graphql.ResolveField(
 		ctx,
@@ -34852,6 +35094,52 @@ func UnmarshalUsageInput(ctx context.Context, raw any) (muster.UsageInput, error
 	return out, err
 }
 
+func (ec *executionContext) unmarshalInputVerifyFeedInput(ctx context.Context, obj any) (VerifyFeedInput, error) {
+	var it VerifyFeedInput
+	if obj == nil {
+		return it, nil
+	}
+
+	asMap := map[string]any{}
+	for k, v := range obj.(map[string]any) {
+		asMap[k] = v
+	}
+
+	if _, present := asMap["repair"]; !present {
+		asMap["repair"] = false
+	}
+
+	fieldsInOrder := [...]string{"repair"}
+	for _, k := range fieldsInOrder {
+		v, ok := asMap[k]
+		if !ok {
+			continue
+		}
+		switch k {
+		case "repair":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("repair"))
+			data, err := ec.unmarshalOBoolean2ᚖbool(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.Repair = data
+		}
+	}
+	return it, nil
+}
+
+// UnmarshalVerifyFeedInput unmarshals raw into the VerifyFeedInput input type, using the
+// unmarshaler bound to ctx's request. Call it from a resolver to decode an input
+// object that was not passed as a field argument.
+//
+// ctx must come from a gqlgen request; outside one there is no unmarshaler to use
+// and the returned error says so.
+func UnmarshalVerifyFeedInput(ctx context.Context, raw any) (VerifyFeedInput, error) {
+	var out VerifyFeedInput
+	err := graphql.UnmarshalNamedInputFromContext(ctx, "VerifyFeedInput", raw, &out)
+	return out, err
+}
+
 func (ec *executionContext) unmarshalInputVolumeMountInput(ctx context.Context, obj any) (muster.VolumeMount, error) {
 	var it muster.VolumeMount
 	if obj == nil {
@@ -36661,6 +36949,44 @@ func (ec *executionContext) _ExecRequest(ctx context.Context, sel ast.SelectionS
 	return out
 }
 
+var feedFindingImplementors = []string{"FeedFinding"}
+
+func (ec *executionContext) _FeedFinding(ctx context.Context, sel ast.SelectionSet, obj *muster.FeedFinding) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, feedFindingImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("FeedFinding")
+		case "subject":
+			out.Values[i] = ec._FeedFinding_subject(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		case "damage":
+			out.Values[i] = ec._FeedFinding_damage(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
 var forgetNodePayloadImplementors = []string{"ForgetNodePayload"}
 
 func (ec *executionContext) _ForgetNodePayload(ctx context.Context, sel ast.SelectionSet, obj *ForgetNodePayload) graphql.Marshaler {
@@ -38026,6 +38352,13 @@ func (ec *executionContext) _Mutation(ctx context.Context, sel ast.SelectionSet)
 		case "deregister":
 			out.Values[i] = ec.OperationContext.RootResolverMiddleware(innerCtx, func(ctx context.Context) (res graphql.Marshaler) {
 				return ec._Mutation_deregister(ctx, field)
+			})
+			if out.Values[i] == graphql.RequiredNull {
+				out.Invalids++
+			}
+		case "verifyFeed":
+			out.Values[i] = ec.OperationContext.RootResolverMiddleware(innerCtx, func(ctx context.Context) (res graphql.Marshaler) {
+				return ec._Mutation_verifyFeed(ctx, field)
 			})
 			if out.Values[i] == graphql.RequiredNull {
 				out.Invalids++
@@ -40943,6 +41276,39 @@ func (ec *executionContext) _Usage(ctx context.Context, sel ast.SelectionSet, ob
 	return out
 }
 
+var verifyFeedPayloadImplementors = []string{"VerifyFeedPayload"}
+
+func (ec *executionContext) _VerifyFeedPayload(ctx context.Context, sel ast.SelectionSet, obj *VerifyFeedPayload) graphql.Marshaler {
+	fields := graphql.CollectFields(ec.OperationContext, sel, verifyFeedPayloadImplementors)
+
+	out := graphql.NewFieldSet(fields)
+	deferred := graphql.NewDeferredGroup(ctx)
+	for i, field := range fields {
+		switch field.Name {
+		case "__typename":
+			out.Values[i] = graphql.MarshalString("VerifyFeedPayload")
+		case "findings":
+			out.Values[i] = ec._VerifyFeedPayload_findings(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
+		default:
+			panic("unknown field " + strconv.Quote(field.Name))
+		}
+	}
+	out.Dispatch(ctx)
+	if out.Invalids > 0 {
+		return graphql.Null
+	}
+
+	if n := len(deferred.Defers); n > 0 {
+		atomic.AddInt32(&ec.Deferred, int32(min(n, math.MaxInt32)))
+		ec.ProcessDeferredGroup(deferred)
+	}
+
+	return out
+}
+
 var volumeImplementors = []string{"Volume"}
 
 func (ec *executionContext) _Volume(ctx context.Context, sel ast.SelectionSet, obj *muster.Volume) graphql.Marshaler {
@@ -41960,6 +42326,30 @@ func (ec *executionContext) marshalNEventType2githubᚗcomᚋmusterᚑcloudᚋmu
 	return res
 }
 
+func (ec *executionContext) marshalNFeedFinding2ᚕᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐFeedFindingᚄ(ctx context.Context, sel ast.SelectionSet, v []*muster.FeedFinding) graphql.Marshaler {
+	ret := graphql.MarshalSliceConcurrently(ctx, len(v), 0, false, func(ctx context.Context, i int) graphql.Marshaler {
+		fc := graphql.GetFieldContext(ctx)
+		fc.Result = &v[i]
+		return ec.marshalNFeedFinding2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐFeedFinding(ctx, sel, v[i])
+	})
+
+	for _, e := range ret {
+		if e == graphql.Null {
+			return graphql.Null
+		}
+	}
+
+	return ret
+}
+
+func (ec *executionContext) marshalNFeedFinding2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐFeedFinding(ctx context.Context, sel ast.SelectionSet, v *muster.FeedFinding) graphql.Marshaler {
+	if v == nil {
+		graphql.AddInvalidNullError(ctx, "FeedFinding!")
+		return graphql.Null
+	}
+	return ec._FeedFinding(ctx, sel, v)
+}
+
 func (ec *executionContext) unmarshalNFloat2float64(ctx context.Context, v any) (float64, error) {
 	res, err := graphql.UnmarshalFloatContext(ctx, v)
 	return res, graphql.ErrorOnPath(ctx, err)
@@ -42864,6 +43254,11 @@ func (ec *executionContext) marshalNTokenUse2ᚕgithubᚗcomᚋmusterᚑcloudᚋ
 
 func (ec *executionContext) unmarshalNUncordonNodeInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐUncordonNodeInput(ctx context.Context, v any) (UncordonNodeInput, error) {
 	res, err := ec.unmarshalInputUncordonNodeInput(ctx, v)
+	return res, graphql.ErrorOnPath(ctx, err)
+}
+
+func (ec *executionContext) unmarshalNVerifyFeedInput2githubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐVerifyFeedInput(ctx context.Context, v any) (VerifyFeedInput, error) {
+	res, err := ec.unmarshalInputVerifyFeedInput(ctx, v)
 	return res, graphql.ErrorOnPath(ctx, err)
 }
 
@@ -44459,6 +44854,13 @@ func (ec *executionContext) unmarshalOUsageInput2ᚖgithubᚗcomᚋmusterᚑclou
 	}
 	res, err := ec.unmarshalInputUsageInput(ctx, v)
 	return &res, graphql.ErrorOnPath(ctx, err)
+}
+
+func (ec *executionContext) marshalOVerifyFeedPayload2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚋgraphᚋgeneratedᚐVerifyFeedPayload(ctx context.Context, sel ast.SelectionSet, v *VerifyFeedPayload) graphql.Marshaler {
+	if v == nil {
+		return graphql.Null
+	}
+	return ec._VerifyFeedPayload(ctx, sel, v)
 }
 
 func (ec *executionContext) marshalOVolume2ᚖgithubᚗcomᚋmusterᚑcloudᚋmusterᚐVolume(ctx context.Context, sel ast.SelectionSet, v *muster.Volume) graphql.Marshaler {

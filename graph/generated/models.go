@@ -437,3 +437,15 @@ type UncordonNodePayload struct {
 	// The revision of the commit.
 	Revision int64 `json:"revision"`
 }
+
+// Whether to repair the feed.
+type VerifyFeedInput struct {
+	// Put right what differs.
+	Repair *bool `json:"repair,omitempty"`
+}
+
+// What differs in the discovery feed.
+type VerifyFeedPayload struct {
+	// Each subject that differs.
+	Findings []*muster.FeedFinding `json:"findings"`
+}

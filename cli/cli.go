@@ -164,6 +164,7 @@ func (a *app) connect() (*client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
+	a.warnOfPlainText(t)
 	return client.New(t.options(a.timeout))
 }
 

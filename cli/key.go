@@ -4,17 +4,14 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/muster-cloud/muster"
 	"github.com/muster-cloud/muster/client"
-	"github.com/muster-cloud/muster/keyfile"
 	"github.com/muster-cloud/muster/registry/auth"
 )
 
@@ -211,22 +208,6 @@ func (a *app) replaceOwn(id muster.KeyID, text string) error {
 	}
 	a.say("it was replaced in %s", a.aimed.from)
 	return nil
-}
-
-// keepInFile replaces a key in the file of the server of this machine, whose it stays.
-func keepInFile(path, text string) error {
-	info, err := os.Stat(path)
-	if err != nil {
-		return err
-	}
-	if err := keyfile.Write(path, []byte(text+"\n")); err != nil {
-		return err
-	}
-	owner, ok := info.Sys().(*syscall.Stat_t)
-	if !ok || int(owner.Uid) == os.Geteuid() {
-		return nil
-	}
-	return os.Chown(path, int(owner.Uid), int(owner.Gid))
 }
 
 func (a *app) whoamiCommand() *cobra.Command {

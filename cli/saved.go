@@ -44,8 +44,7 @@ func (a *app) savedPath() (string, error) {
 	return filepath.Join(dir, "muster", "config.yaml"), nil
 }
 
-// load reads what was saved; nothing was when there is no file, or no place for one. Another
-// user's, as HOME says after a change of user, is none either.
+// load reads what was saved; nothing was when there is no file, or no place for one.
 func (a *app) load() (*saved, error) {
 	path, err := a.savedPath()
 	if err != nil {
@@ -53,7 +52,7 @@ func (a *app) load() (*saved, error) {
 	}
 	text, err := keyfile.Read(path)
 	switch {
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission):
+	case errors.Is(err, fs.ErrNotExist):
 		return &saved{}, nil
 	case err != nil:
 		return nil, err

@@ -45,6 +45,7 @@ func (a *app) simCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			a.warnOfPlainText(t)
 			o.Server, o.Version, o.Logger, o.Each = t.options(0), version, log, a.printSecond
 			result, err := sim.Run(c.Context(), o)
 			if err != nil {

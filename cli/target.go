@@ -78,11 +78,7 @@ func (a *app) fill(t *target, context *savedContext) (err error) {
 	if err := a.findKey(t, context); err != nil {
 		return err
 	}
-	if err := a.findTrust(t, context); err != nil {
-		return err
-	}
-	a.warnOfPlainText(t)
-	return nil
+	return a.findTrust(t, context)
 }
 
 // chooseServer returns the server that is meant, and the context that is for it, if any.
@@ -113,6 +109,8 @@ func (a *app) chooseServer() (*target, *savedContext, error) {
 func (a *app) chooseContext() (*savedContext, error) {
 	s, err := a.load()
 	switch {
+	case errors.Is(err, fs.ErrPermission) && a.context == "": // another user's, as HOME says after a change of user
+		return nil, nil
 	case err != nil:
 		return nil, err
 	case a.context != "":
@@ -201,7 +199,7 @@ func (t *target) takeFirst(path string) error {
 	case err != nil:
 		return err
 	}
-	t.first, t.keep = true, func(text string) error { return keepInFile(path, text) }
+	t.first, t.keep = true, func(text string) error { return keyfile.Replace(path, []byte(text+"\n")) }
 	return t.take(string(text), path)
 }
 

@@ -63,6 +63,9 @@ type desk struct {
 func newDesk(t *testing.T) *desk {
 	t.Helper()
 	d := &desk{t: t, dir: t.TempDir()}
+	if err := os.Mkdir(d.path("run"), 0o700); err != nil {
+		t.Fatal(err)
+	}
 	d.env = map[string]string{"HOME": d.dir, "XDG_RUNTIME_DIR": d.path("run"), "MUSTER_TIMEOUT": "5s"}
 	return d
 }

@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"github.com/google/renameio/v2"
 
@@ -44,13 +45,31 @@ func Read(path string) ([]byte, error) {
 // Write replaces a file, or makes it, and returns once that would survive a power cut.
 // The directory has to be there.
 func Write(path string, text []byte) error {
-	if err := write(path, text); err != nil {
+	if err := write(path, text, nil); err != nil {
 		return fmt.Errorf("write a key file: %w", err)
 	}
 	return nil
 }
 
-func write(path string, text []byte) error {
+// Replace is Write for a file that is there, and stays its owner's: root can replace what a
+// service reads that is not root's.
+func Replace(path string, text []byte) error {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return fmt.Errorf("replace a key file: %w", err)
+	}
+	var owner *syscall.Stat_t
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok && int(stat.Uid) != os.Geteuid() {
+		owner = stat
+	}
+	if err := write(path, text, owner); err != nil {
+		return fmt.Errorf("replace a key file: %w", err)
+	}
+	return nil
+}
+
+// write makes it this user's, or the owner's before anybody finds it by its name.
+func write(path string, text []byte, owner *syscall.Stat_t) error {
 	dir := filepath.Dir(path)
 	// Not renameio.WriteFile: it would take over the mode of a file that others can read.
 	file, err := renameio.NewPendingFile(path, renameio.WithTempDir(dir), renameio.WithStaticPermissions(0o600), renameio.WithPermissions(0o600))
@@ -60,6 +79,11 @@ func write(path string, text []byte) error {
 	defer func() { _ = file.Cleanup() }()
 	if _, err := file.Write(text); err != nil {
 		return err
+	}
+	if owner != nil {
+		if err := file.Chown(int(owner.Uid), int(owner.Gid)); err != nil {
+			return err
+		}
 	}
 	if err := file.CloseAtomicallyReplace(); err != nil {
 		return err

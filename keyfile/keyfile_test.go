@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/muster-cloud/muster"
@@ -65,5 +66,32 @@ func TestRead_Refuses(t *testing.T) {
 	}
 	if _, err := keyfile.Read(filepath.Join(dir, "none")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("what is not there: %v", err)
+	}
+}
+
+func TestReplace_KeepsTheOwner(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "key")
+	if err := keyfile.Replace(path, nil); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("what is not there: %v", err)
+	}
+	if err := keyfile.Write(path, []byte("before")); err != nil {
+		t.Fatal(err)
+	}
+	owner := os.Geteuid()
+	if owner == 0 { // nobody else can give a file away
+		owner = 12345
+		if err := os.Chown(path, owner, owner); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := keyfile.Replace(path, []byte("after")); err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(path)
+	if err != nil || info.Mode().Perm() != 0o600 || int(info.Sys().(*syscall.Stat_t).Uid) != owner {
+		t.Errorf("%v, %v", info, err)
+	}
+	if text, err := keyfile.Read(path); err != nil || string(text) != "after" {
+		t.Errorf("%q, %v", text, err)
 	}
 }

@@ -22,11 +22,12 @@ const (
 // Lookup reads the environment, as os.LookupEnv does.
 type Lookup func(name string) (string, bool)
 
-// Home is where a server of this process announces itself: in XDG_RUNTIME_DIR or in the
-// runtime directory of a unit of systemd where there is one, else in /run/muster when
-// this is root, else below the home directory; empty when there is none of them.
+// Home is where a server of this process announces itself: in XDG_RUNTIME_DIR if that is
+// this user's (it outlives a change of user), in the runtime directory of a unit of systemd
+// where there is one, else in /run/muster when this is root, else below the home directory;
+// empty when there is none of them.
 func Home(lookup Lookup) string {
-	if dir, _ := lookup("XDG_RUNTIME_DIR"); dir != "" {
+	if dir, _ := lookup("XDG_RUNTIME_DIR"); dir != "" && isOwn(dir) {
 		return filepath.Join(dir, "muster")
 	}
 	if dirs, _ := lookup("RUNTIME_DIRECTORY"); dirs != "" {
@@ -37,6 +38,11 @@ func Home(lookup Lookup) string {
 		return systemHome
 	}
 	return belowHome(lookup)
+}
+
+func isOwn(dir string) bool {
+	info, err := os.Stat(dir)
+	return err == nil && ownedBy(info, []uint32{self()})
 }
 
 // belowHome is for users without a session, such as those that su made.

@@ -210,14 +210,26 @@ func TestAnnounce_TakesAwayWhatTheDeadLeftBehind(t *testing.T) {
 }
 
 func TestHome(t *testing.T) {
+	own, root := t.TempDir(), os.Geteuid() == 0
+	if root { // nobody else can give a directory away
+		gone := filepath.Join(own, "gone")
+		if err := os.Mkdir(gone, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chown(gone, 12345, 12345); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fallback := map[bool]string{true: "/run/muster", false: "/h/.local/state/muster/run"}[root]
 	for name, c := range map[string]struct {
 		env  map[string]string
 		want string
 	}{
-		"a session":         {map[string]string{"XDG_RUNTIME_DIR": "/run/user/7", "RUNTIME_DIRECTORY": "/run/x", "HOME": "/h"}, "/run/user/7/muster"},
+		"a session":         {map[string]string{"XDG_RUNTIME_DIR": own, "RUNTIME_DIRECTORY": "/run/x", "HOME": "/h"}, own + "/muster"},
+		"another user's":    {map[string]string{"XDG_RUNTIME_DIR": own + "/gone", "HOME": "/h"}, fallback},
 		"a unit":            {map[string]string{"RUNTIME_DIRECTORY": "/run/x", "HOME": "/h"}, "/run/x"},
 		"a unit with two":   {map[string]string{"RUNTIME_DIRECTORY": "/run/x:/run/y"}, "/run/x"},
-		"nothing, or empty": {map[string]string{"XDG_RUNTIME_DIR": ""}, map[bool]string{true: "/run/muster"}[os.Geteuid() == 0]},
+		"nothing, or empty": {map[string]string{"XDG_RUNTIME_DIR": ""}, map[bool]string{true: "/run/muster"}[root]},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := local.Home(func(name string) (string, bool) { value, ok := c.env[name]; return value, ok })

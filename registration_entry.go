@@ -1,6 +1,7 @@
 package muster
 
 import (
+	"cmp"
 	"math"
 	"net/netip"
 	"strings"
@@ -152,4 +153,22 @@ func FormatRegistrationTTL(ttl time.Duration) string {
 		return "never"
 	}
 	return ttl.String()
+}
+
+// CompareRegistrations orders entries by address as numbers, IPv4 first, then by port, none
+// first, and then by the rest, so that the order is always the same.
+func CompareRegistrations(a, b *Registration) int {
+	one, _ := netip.ParseAddr(a.Address) // what is none comes first
+	two, _ := netip.ParseAddr(b.Address)
+	return cmp.Or(
+		one.Compare(two), cmp.Compare(a.Address, b.Address), cmp.Compare(portNumber(a.Port), portNumber(b.Port)),
+		cmp.Compare(a.Cluster, b.Cluster), cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.Service, b.Service), cmp.Compare(a.Priority, b.Priority),
+	)
+}
+
+func portNumber(port *int) int {
+	if port == nil {
+		return 0
+	}
+	return *port
 }

@@ -79,7 +79,7 @@ func live(t testing.TB, s *registration.Stream) map[string]*registration.Message
 // bubble runs a Keeper on a stream of its own, in virtual time.
 func bubble(t *testing.T, f func(t *testing.T, k *registration.Keeper, s *registration.Stream, g *gate)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	virtually(t, func(t *testing.T) {
 		s, _ := stream(t, registration.StreamOptions{})
 		g := &gate{Publisher: registration.NewJetStream(s, "uid-1")}
 		k := registration.NewKeeper(g, registration.KeeperOptions{Origin: "uid-1", MaxAge: s.MaxAge, Logger: quiet()})
@@ -193,7 +193,7 @@ func TestKeeper_LateRetriesDoNotResurrect(t *testing.T) {
 }
 
 func TestKeeper_AnOutageCostsOneTryAtATime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	virtually(t, func(t *testing.T) {
 		s, _ := stream(t, registration.StreamOptions{})
 		g := &gate{Publisher: registration.NewJetStream(s, "uid-1")}
 		g.set(fmt.Errorf("%w: no route", registration.ErrUnavailable), nil)
@@ -253,7 +253,7 @@ func TestKeeper_RefusalIsNamedAndHarmsNobodyElse(t *testing.T) {
 
 // A server that begins anew knows nothing of what is in the feed.
 func TestKeeper_TakesOverFromItsEarlierLife(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	virtually(t, func(t *testing.T) {
 		s, _ := stream(t, registration.StreamOptions{})
 		pub := registration.NewJetStream(s, "uid-1")
 		stays, goes, taken := entry("stays", "10.0.0.1", 80, time.Hour), entry("goes", "10.0.0.1", 80, time.Hour), entry("taken", "10.0.0.1", 80, time.Hour)

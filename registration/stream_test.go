@@ -4,7 +4,6 @@ import (
 	"errors"
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -134,7 +133,7 @@ func TestStreamOptions_Validate(t *testing.T) {
 // A stream whose messages could not expire expires them once it is repaired, and leaves
 // the marker.
 func TestStream_ExpiresAfterItsRepair(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	virtually(t, func(t *testing.T) {
 		e := embedded(t, registration.EmbeddedOptions{})
 		js := connect(t, registration.ConnectOptions{Embedded: e}).JetStream()
 		config := ccmStream()

@@ -81,6 +81,7 @@ type sight struct {
 	seq     uint64
 	round   int
 	entry   bool      // it was told by Put
+	bad     bool      // it was no entry
 	expires time.Time // when the server removes it; zero: it doesn't
 }
 
@@ -222,9 +223,11 @@ func (m *Mirror) take(msg Message) {
 	}
 	if msg.Err != nil {
 		m.count(func(c *MirrorCounts) { c.Bad++ })
+	}
+	if msg.Err != nil && !before.bad { // once for whoever keeps writing it
 		m.log.Warn("a message in the discovery feed is not as it should be", "subject", fmt.Sprintf("%.200q", msg.Subject), "sequence", msg.Sequence, "err", msg.Err)
 	}
-	m.known[msg.Subject] = sight{seq: msg.Sequence, round: m.round, entry: msg.Entry != nil, expires: m.expiry(msg)}
+	m.known[msg.Subject] = sight{seq: msg.Sequence, round: m.round, entry: msg.Entry != nil, bad: msg.Err != nil, expires: m.expiry(msg)}
 	switch {
 	case msg.Entry == nil:
 		// What is no entry has taken the place of the one that was there.

@@ -149,3 +149,30 @@ func mayRegister(ctx context.Context, e *muster.Registration) error {
 	}
 	return nil
 }
+
+// Withheld is what services would have in the feed if they were stable, with their health.
+type Withheld struct {
+	*muster.Registration
+	Health muster.ServiceHealth
+}
+
+// Withheld returns the entries of services that should run and are not in the feed, because
+// they are not stable.
+func (r *Registry) Withheld(f muster.RegistrationFilter) ([]Withheld, error) {
+	if err := f.Normalise(); err != nil {
+		return nil, err
+	}
+	v := r.View()
+	var out []Withheld
+	for s := range v.Services() {
+		if len(s.RegisterWhenStable) == 0 || s.Gone() || s.Desired != muster.WantRunning || v.owns(s.ID) {
+			continue
+		}
+		for _, entry := range r.entriesOf(v, s) {
+			if f.Matches(&entry) && v.Entry(muster.OwnEntryKey(&entry)) == nil {
+				out = append(out, Withheld{&entry, v.health(s).Health})
+			}
+		}
+	}
+	return out, nil
+}

@@ -2,10 +2,13 @@ package server_test
 
 import (
 	"context"
+	"io"
 	"log/slog"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -102,9 +105,37 @@ func TestFeed_PublishesOwnAndFollowsOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "the entry is out of the stream", func() bool { return len(feed.held()) == 1 })
+	discovered(t, s)
 	damage(t, feed, url, c)
 	if err := stop(); err != nil {
 		t.Error(err)
+	}
+}
+
+// discovered asks for targets as Prometheus does.
+func discovered(t *testing.T, s *server.Server) {
+	t.Helper()
+	ask := func(query, tag string) (int, string, string) {
+		request, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.Addr().String()+"/discovery/prometheus"+query, nil)
+		request.Header.Set("If-None-Match", tag)
+		answer, err := http.DefaultClient.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = answer.Body.Close() }()
+		body, _ := io.ReadAll(answer.Body)
+		return answer.StatusCode, string(body), answer.Header.Get("ETag")
+	}
+	defer http.DefaultClient.CloseIdleConnections()
+	status, body, tag := ask("", "")
+	if status != http.StatusOK || strings.TrimSpace(body) != "[]" { // nobody said that it may be scraped
+		t.Errorf("%d %s", status, body)
+	}
+	if status, _, _ = ask("", tag); status != http.StatusNotModified {
+		t.Errorf("the same again is %d", status)
+	}
+	if status, body, _ = ask("?address=nowhere", ""); status != http.StatusBadRequest || !strings.Contains(body, "address") {
+		t.Errorf("a bad address: %d %s", status, body)
 	}
 }
 

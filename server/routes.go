@@ -28,6 +28,7 @@ func (s *Server) routes() []route {
 		{"GET /exec/sessions/{session}", muster.ForNode, s.execAgent()},
 		{"GET /healthz", public, healthz()},
 		{"GET /readyz", public, readyz(s.ready)},
+		{"GET /discovery/prometheus", muster.ForLookup, s.prometheus()},
 		{"GET /metrics", muster.ForViewer, s.metrics()},
 		{"GET /debug/pprof/", muster.ForAdmin, http.HandlerFunc(pprof.Index)},
 		{"GET /debug/pprof/profile", muster.ForAdmin, http.HandlerFunc(pprof.Profile)},

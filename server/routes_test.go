@@ -38,6 +38,7 @@ func ways() map[string]way {
 		"GET /exec/sessions/{session}": {open: admin + node, method: "GET", path: "/exec/sessions/none"},
 		"GET /healthz":                 {public: true, method: "GET", path: "/healthz", wantsItsStart: true},
 		"GET /readyz":                  {public: true, method: "GET", path: "/readyz", wantsItsStart: true},
+		"GET /discovery/prometheus":    {open: lookers, method: "GET", path: "/discovery/prometheus"},
 		"GET /metrics":                 {open: reads, method: "GET", path: "/metrics"},
 		"GET /debug/pprof/":            {open: admin, method: "GET", path: "/debug/pprof/heap"},
 		"GET /debug/pprof/profile":     {open: admin, method: "GET", path: "/debug/pprof/profile?seconds=1"},

@@ -43,6 +43,9 @@ func (u *unit) deploy(ctx context.Context, w wanted) (done bool, err error) {
 		if work.Err() != nil {
 			return false, nil
 		}
+		if code := muster.CodeOf(err); code == muster.NotFound || code == muster.Unavailable && try == fetchTries {
+			err = fmt.Errorf("%w: see that this node can get it, then restart the service", err)
+		}
 		if err == nil || muster.CodeOf(err) != muster.Unavailable || try == fetchTries {
 			return true, err
 		}
@@ -132,6 +135,19 @@ func (u *unit) install(ctx context.Context, w wanted) error {
 		return muster.InvalidField("command", "what %s names is an archive: say which of its files to run", w.service.DeployURL)
 	}
 	return nil
+}
+
+// uninstall deletes the files. In an instance that does not run they stay for as long as that does.
+func (u *unit) uninstall(ctx context.Context, w wanted) error {
+	installer, ok := u.m.o.Driver.(driver.Artifacts)
+	if !ok || w.service.DeployURL == "" || !w.running {
+		return nil
+	}
+	err := installer.Uninstall(ctx, w.machine, string(u.id))
+	if errors.Is(err, driver.ErrNotFound) || muster.CodeOf(err) == muster.Conflict {
+		return nil
+	}
+	return err
 }
 
 // fileName is how one executable is called: as its URL ends, where that is a name.

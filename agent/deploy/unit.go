@@ -110,7 +110,7 @@ func (u *unit) pass(ctx context.Context, w wanted) time.Duration {
 	}
 	switch {
 	case s.Desired == muster.WantTerminated:
-		return u.remove(w)
+		return u.remove(ctx, w)
 	case s.Desired == muster.WantStopped:
 		return u.halt(w)
 	case !w.running:
@@ -132,7 +132,13 @@ func (u *unit) pass(ctx context.Context, w wanted) time.Duration {
 }
 
 // remove ends the process and forgets all of it.
-func (u *unit) remove(w wanted) time.Duration {
+func (u *unit) remove(ctx context.Context, w wanted) time.Duration {
+	u.mu.Lock()
+	gone := u.gone
+	u.mu.Unlock()
+	if gone {
+		return 0
+	}
 	u.withdraw()
 	if u.m.supervisor != nil && !w.service.Announced {
 		if !u.dropped {
@@ -143,15 +149,19 @@ func (u *unit) remove(w wanted) time.Duration {
 			return time.Second // or when it is not any more
 		}
 	}
+	if err := u.uninstall(ctx, w); err != nil {
+		u.m.o.Logger.Warn("files of a service are left", "service", u.id, "err", err)
+		return removeRetry
+	}
 	u.mu.Lock()
-	before := u.gone
 	u.gone, u.known = true, false
 	u.mu.Unlock()
-	if !before {
-		u.m.o.Changed()
-	}
+	u.m.o.Changed()
 	return 0
 }
+
+// removeRetry is when files that could not be deleted are tried again.
+const removeRetry = 5 * time.Second
 
 // leave has the supervisor look after the process no longer. What runs goes on.
 func (u *unit) leave() {

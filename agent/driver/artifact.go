@@ -14,6 +14,9 @@ type Artifacts interface {
 	// and returns the path. What it makes belongs to root, and others can read and execute it. A failure leaves what was there.
 	// INVALID: the artifact cannot be unpacked, with the reason; ErrNotFound, CONFLICT: as in StartProcess.
 	Install(ctx context.Context, a Artifact) (Installed, error)
+	// Uninstall deletes what Install has put below ArtifactsDir under a name. What is not there is no error. ErrNotFound,
+	// CONFLICT: as in StartProcess.
+	Uninstall(ctx context.Context, machine, name string) error
 }
 
 // ArtifactsDir is where artifacts are in a machine: ArtifactsDir/NAME.

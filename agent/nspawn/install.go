@@ -30,6 +30,7 @@ type installOrder struct {
 	FileName string       `json:"fileName"`
 	Unpacked int64        `json:"unpacked"`
 	Entries  int          `json:"entries"`
+	Gone     bool         `json:"gone"` // it is to be deleted
 }
 
 // installNews is how it went.
@@ -45,19 +46,7 @@ func (d *Driver) Install(ctx context.Context, a driver.Artifact) (driver.Install
 	if err := a.Validate(); err != nil {
 		return driver.Installed{}, err
 	}
-	unlock, err := d.keys.lock(ctx, a.Machine+".install."+a.Name) // no process is called so: it would have one dot
-	if err != nil {
-		return driver.Installed{}, err
-	}
-	defer unlock()
-	r, p, err := d.runningMachine(ctx, a.Machine)
-	if err != nil {
-		return driver.Installed{}, err
-	}
-	o := installOrder{
-		Leader: p.Leader, Group: r.Group.Below("install-" + rand.Text()),
-		Name: a.Name, FileName: a.FileName, Unpacked: a.Unpacked, Entries: a.Entries,
-	}
+	o := installOrder{Name: a.Name, FileName: a.FileName, Unpacked: a.Unpacked, Entries: a.Entries}
 	if muster.CheckName("fileName", o.FileName) != nil {
 		o.FileName = "app"
 	}
@@ -67,16 +56,40 @@ func (d *Driver) Install(ctx context.Context, a driver.Artifact) (driver.Install
 	if o.Entries <= 0 {
 		o.Entries = artifactEntries
 	}
-	news, err := d.install(ctx, o, a.File)
+	return d.installing(ctx, a.Machine, o, a.File)
+}
+
+// Uninstall implements driver.Artifacts, as Install does.
+func (d *Driver) Uninstall(ctx context.Context, machine, name string) error {
+	if err := muster.CheckName("name", name); err != nil {
+		return err
+	}
+	_, err := d.installing(ctx, machine, installOrder{Name: name, Gone: true}, nil)
+	return err
+}
+
+// installing carries an order out in a machine that runs; one of a name at a time.
+func (d *Driver) installing(ctx context.Context, machine string, o installOrder, from *os.File) (driver.Installed, error) {
+	unlock, err := d.keys.lock(ctx, machine+".install."+o.Name) // no process is called so: it would have one dot
+	if err != nil {
+		return driver.Installed{}, err
+	}
+	defer unlock()
+	r, p, err := d.runningMachine(ctx, machine)
+	if err != nil {
+		return driver.Installed{}, err
+	}
+	o.Leader, o.Group = p.Leader, r.Group.Below("install-"+rand.Text())
+	news, err := d.install(ctx, o, from)
 	switch {
 	case ctx.Err() != nil:
 		return driver.Installed{}, ctx.Err()
 	case err != nil:
-		return driver.Installed{}, fmt.Errorf("unpack %s in %s: %w", a.Name, a.Machine, err)
+		return driver.Installed{}, fmt.Errorf("unpack %s in %s: %w", o.Name, machine, err)
 	case news.Refused != "":
 		return driver.Installed{}, muster.Errorf(muster.Invalid, "%s", news.Refused)
 	case news.Failed != "":
-		return driver.Installed{}, fmt.Errorf("unpack %s in %s: %s", a.Name, a.Machine, news.Failed)
+		return driver.Installed{}, fmt.Errorf("unpack %s in %s: %s", o.Name, machine, news.Failed)
 	}
 	return news.Installed, nil
 }
@@ -98,7 +111,9 @@ func (d *Driver) install(ctx context.Context, o installOrder, from *os.File) (ne
 		return news, err
 	}
 	defer told.Close()
-	cmd.Stdin, cmd.ExtraFiles = from, []*os.File{given, tells}
+	if cmd.ExtraFiles = []*os.File{given, tells}; from != nil {
+		cmd.Stdin = from
+	}
 	if err := errors.Join(cmd.Start(), tells.Close()); err != nil {
 		return news, err
 	}

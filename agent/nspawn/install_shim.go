@@ -39,6 +39,9 @@ func unpackInside() error {
 	defer stop()
 	var news installNews
 	err := o.enter(func() (err error) {
+		if o.Gone {
+			return errors.Join(os.RemoveAll(o.place()), os.RemoveAll(o.aside()))
+		}
 		news.Installed, err = o.install(ctx, os.Stdin)
 		return err
 	})
@@ -63,10 +66,13 @@ func (o *installOrder) enter(fn func() error) error {
 	return errors.Join(err, here.Join(os.Getpid()), o.Group.Remove())
 }
 
+func (o *installOrder) place() string { return path.Join(driver.ArtifactsDir, o.Name) }
+
+func (o *installOrder) aside() string { return path.Join(driver.ArtifactsDir, ".new-"+o.Name) }
+
 // install unpacks beside its place, and then puts it there.
 func (o *installOrder) install(ctx context.Context, from io.Reader) (done driver.Installed, err error) {
-	place := path.Join(driver.ArtifactsDir, o.Name)
-	made := path.Join(driver.ArtifactsDir, ".new-"+o.Name)
+	place, made := o.place(), o.aside()
 	if err := os.RemoveAll(made); err != nil { // of one that was killed
 		return done, err
 	}

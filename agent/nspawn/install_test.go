@@ -91,6 +91,32 @@ func within(t *testing.T, d *nspawn.Driver, machine, script string) string {
 	return out.String()
 }
 
+// TestInstall_IsUndone removes what was installed, twice, and nothing else.
+func TestInstall_IsUndone(t *testing.T) {
+	h := newHost(t)
+	d := h.open()
+	m := run(t, d, h.spec("a", "sleep 600")).Spec.Machine
+	if _, err := install(t, d, m, []byte("#!/bin/sh\n")); err != nil {
+		t.Fatal(err)
+	}
+	within(t, d, m, "mkdir /opt/muster/.new-svc-1 /opt/muster/svc-10 && touch /opt/muster/svc-1/more")
+	for range 2 {
+		if err := d.Uninstall(t.Context(), m, "svc-1"); err != nil {
+			t.Fatal(err)
+		}
+		if left := within(t, d, m, "ls -A /opt/muster"); left != "svc-10\n" {
+			t.Errorf("left: %q", left)
+		}
+	}
+	if err := d.Uninstall(t.Context(), m, "../../etc"); muster.CodeOf(err) != muster.Invalid {
+		t.Errorf("a path: %v", err)
+	}
+	if err := d.Uninstall(t.Context(), "absent", "svc-1"); !errors.Is(err, driver.ErrNotFound) {
+		t.Errorf("no machine: %v", err)
+	}
+	remove(t, d)
+}
+
 func TestInstall_WhatIsMade(t *testing.T) {
 	h := newHost(t)
 	d := h.open()

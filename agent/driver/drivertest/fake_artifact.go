@@ -23,12 +23,9 @@ func (f *Fake) Install(_ context.Context, a driver.Artifact) (driver.Installed, 
 	h := f.host
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	m, ok := h.machines[a.Machine]
-	if !ok {
-		return driver.Installed{}, fmt.Errorf("%w: %s", driver.ErrNotFound, a.Machine)
-	}
-	if m.status.State != driver.Running {
-		return driver.Installed{}, muster.Errorf(muster.Conflict, "the machine %s does not run", a.Machine)
+	m, err := h.runningLocked(a.Machine)
+	if err != nil {
+		return driver.Installed{}, err
 	}
 	done := driver.Installed{Dir: path.Join(driver.ArtifactsDir, a.Name), Unpacked: int64(len(content)), Entries: 1}
 	if strings.HasPrefix(string(content), "#!") {
@@ -36,4 +33,27 @@ func (f *Fake) Install(_ context.Context, a driver.Artifact) (driver.Installed, 
 	}
 	m.process.Disk.Write(done.Dir, string(content))
 	return done, nil
+}
+
+// Uninstall empties the place on the machine's disk.
+func (f *Fake) Uninstall(_ context.Context, machine, name string) error {
+	h := f.host
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	m, err := h.runningLocked(machine)
+	if err == nil {
+		m.process.Disk.Write(path.Join(driver.ArtifactsDir, name), "")
+	}
+	return err
+}
+
+func (h *Host) runningLocked(name string) (*machine, error) {
+	m, ok := h.machines[name]
+	if !ok {
+		return nil, fmt.Errorf("%w: %s", driver.ErrNotFound, name)
+	}
+	if m.status.State != driver.Running {
+		return nil, muster.Errorf(muster.Conflict, "the machine %s does not run", name)
+	}
+	return m, nil
 }

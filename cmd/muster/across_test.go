@@ -12,8 +12,9 @@ import (
 	"github.com/muster-cloud/muster/client"
 )
 
-// TestHosts has instances on three nodes of two kinds: they reach each other, their limits bind, and they don't
-// notice that their agents are upgraded.
+// TestHosts has instances on three nodes of two kinds, which have joined over TLS: they reach each other, their limits
+// bind, and they don't notice that their agents are upgraded, or the certificates replaced. A node's key opens nothing
+// but what is the node's.
 func TestHosts(t *testing.T) {
 	h := newHosts(t)
 	web := map[hostNode]*client.Instance{}
@@ -38,6 +39,8 @@ func TestHosts(t *testing.T) {
 	run("they reach each other", func(t *testing.T) { h.reachEachOther(t, web) })
 	run("they ask their node's name server", func(t *testing.T) { h.askNames(t, web) })
 	run("limits bind", h.limitsBind)
+	run("a key is stolen", h.keyStolen)
+	run("the authority is replaced", h.authorityReplaced)
 	run("agents are upgraded", func(t *testing.T) {
 		for n := range web {
 			h.upgradeUnder(t, n, web)
@@ -45,7 +48,9 @@ func TestHosts(t *testing.T) {
 		h.reachEachOther(t, web)
 	})
 	run("a route is in the way", h.routeInTheWay)
+	run("a certificate is renewed", h.certificateRenewed)
 	run("a node goes", h.nodeGoes)
+	run("a key is revoked, and its machine reinstalled", h.keyRevoked)
 }
 
 // reachEachOther has each instance fetch a page of each, by the addresses that the cluster gave them, and each node too.

@@ -29,7 +29,6 @@ type hosts struct {
 	light []*lightNode
 	heavy *heavyNode
 	names []string // of the machines that have run
-	join  string   // what they join by
 }
 
 // heavyHost is the number of the host that systemd runs.
@@ -63,14 +62,8 @@ func newHosts(t *testing.T) *hosts {
 	h.heavy = &heavyNode{node: newNode(t)}
 	t.Cleanup(h.close)
 	until(t, "the server answers", func() bool { _, err := api.ServerInfo(t.Context()); return err == nil })
-	uses := heavyHost
-	token, err := api.CreateJoinToken(t.Context(), muster.CreateJoinTokenInput{Uses: &uses})
-	if err != nil {
-		t.Fatal(err)
-	}
-	h.join = token.Text + "@" + addressOf(hostServer)
 	for k := 1; k < heavyHost; k++ {
-		l := &lightNode{hosts: h, k: k, state: filepath.Join(h.dir, fmt.Sprint("light", k))}
+		l := &lightNode{hosts: h, k: k, state: filepath.Join(h.dir, fmt.Sprint("light", k)), join: h.invite()}
 		command(t, "muster", "image", "build-minimal", "--state-dir", l.state)
 		h.light = append(h.light, l)
 		l.start(t, "muster")
@@ -80,6 +73,16 @@ func newHosts(t *testing.T) *hosts {
 		h.await(n, 1)
 	}
 	return h
+}
+
+// invite returns what one machine joins by.
+func (h *hosts) invite() string {
+	h.t.Helper()
+	made, err := h.api.CreateJoinToken(h.t.Context(), muster.CreateJoinTokenInput{})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return made.Text + "@" + addressOf(hostServer)
 }
 
 func (h *hosts) nodes() []hostNode {
@@ -193,6 +196,7 @@ type lightNode struct {
 	*hosts
 	k     int
 	state string
+	join  string
 	agent *exec.Cmd
 }
 
@@ -289,7 +293,7 @@ echo nameserver 127.0.0.53 >/etc/resolv.conf # as systemd-resolved has it
 mkdir -p /run/systemd/resolve
 echo nameserver `+addressOf(hostServer)+` >/run/systemd/resolve/resolv.conf
 cat >/etc/default/muster-agent <<END
-MUSTER_JOIN=`+h.join+`
+MUSTER_JOIN=`+h.invite()+`
 MUSTER_ID=heavy
 MUSTER_LISTEN=`+addressOf(heavyHost)+`:8080
 MUSTER_STATE_DIR=/var/tmp/agent

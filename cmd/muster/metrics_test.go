@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"io"
 	"net/http"
 	"strconv"
 	"strings"
@@ -18,15 +19,20 @@ func (s *server) metrics() numbers {
 		s.t.Fatal(err)
 	}
 	defer response.Body.Close()
+	read := readMetrics(response.Body)
+	if len(read) < 20 {
+		s.t.Fatalf("only %d metrics were read", len(read))
+	}
+	return read
+}
+
+func readMetrics(text io.Reader) numbers {
 	read := numbers{}
-	for lines := bufio.NewScanner(response.Body); lines.Scan(); {
+	for lines := bufio.NewScanner(text); lines.Scan(); {
 		name, value, _ := strings.Cut(lines.Text(), " ")
 		if number, err := strconv.ParseFloat(value, 64); err == nil && name != "#" {
 			read[name] = number
 		}
-	}
-	if len(read) < 20 {
-		s.t.Fatalf("only %d metrics were read", len(read))
 	}
 	return read
 }

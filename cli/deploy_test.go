@@ -98,6 +98,9 @@ func TestDeploy_SendsWhatTheFlagsSay(t *testing.T) {
 			stdin: `
 name: web
 type: micro
+user: 0100
+dir: "/srv"
+command: [./web, -v, 1.50, "x y", 'z']
 deployUrl: https://example.org/web.tar
 port: 80
 publish: {port: 30080}
@@ -112,7 +115,7 @@ registerWhenStable:
   ttl: 30s
   annotations: {version: 1.10}
 `,
-			want: `{"name": "other", "type": "MICRO", "deployUrl": "https://example.org/web.tar", "port": 81, "publish": {"port": 30080, "protocol": "TCP"}, "stableFor": "1m0s",
+			want: `{"name": "other", "type": "MICRO", "user": "0100", "dir": "/srv", "command": ["./web", "-v", "1.50", "x y", "z"], "deployUrl": "https://example.org/web.tar", "port": 81, "publish": {"port": 30080, "protocol": "TCP"}, "stableFor": "1m0s",
 				"env": {"A": "3", "B": "1.50", "C": "x", "D": "yes", "E": "007"},
 				"checks": [{"name": "web", "kind": "HTTP", "path": "/healthz", "interval": "5s"}, {"name": "tcp", "kind": "TCP"}],
 				"restart": {"when": "ALWAYS", "backoff": "2s"},
@@ -200,6 +203,7 @@ func TestDeploy_RefusesWhatCannotBe(t *testing.T) {
 		"a list for a map":             {"-f|-", "env: [a, b]\n", "it has to be KEY: VALUE, a line each"},
 		"a variable without a value":   {"-f|-", "env: {A: }\n", `the value of "A" is missing; write "" for an empty one`},
 		"an alias":                     {"-f|-", "env: &a {A: *a}\n", "line 1: anchors and aliases are not read here; write it out"},
+		"a map for a text":             {"-f|-", "name: {a: b}\n", "is no text; quote it"},
 		"no YAML":                      {"-f|-", "a: [", "--file -: "},
 		"a file of nothing to run":     {"-f|-", "name: web\ntype: nano\n", "command: there is neither a command nor a deployUrl; say what to run"},
 	} {

@@ -38,7 +38,7 @@ func readServiceFile[T muster.DeployServiceInput | muster.RegisterServiceInput](
 	if err != nil {
 		return in, usageError("--file %s: %w", name, err)
 	}
-	decoder := yaml.NewDecoder(bytes.NewReader(text), yaml.Strict(), yaml.CustomUnmarshaler(asWritten))
+	decoder := yaml.NewDecoder(bytes.NewReader(text), yaml.Strict(), yaml.CustomUnmarshaler(mapAsWritten), yaml.CustomUnmarshaler(textAsWritten))
 	switch err := decoder.Decode(&in); {
 	case errors.Is(err, io.EOF):
 		return in, usageError("--file %s is empty; write such as name: web", name)
@@ -110,33 +110,53 @@ func refuseZeroIntervals(text []byte) error {
 	return nil
 }
 
-// asWritten reads a map of texts where what looks like a number is the text that was written: 1.50
-// and 007 are not 1.5 and 7.
-func asWritten(to *muster.Map, text []byte) error {
-	file, err := parser.ParseBytes(text, 0)
+// textAsWritten reads a text where what looks like a number is what was written: 1.50 and 007 are
+// not 1.5 and 7.
+func textAsWritten(to *string, text []byte) error {
+	body, err := bodyOf(text)
 	if err != nil {
 		return err
 	}
+	if *to, err = scalarText(body); err != nil {
+		return usageError("a value %w", err)
+	}
+	return nil
+}
+
+// mapAsWritten is textAsWritten for a map of texts.
+func mapAsWritten(to *muster.Map, text []byte) error {
+	body, err := bodyOf(text)
+	if err != nil {
+		return err
+	}
+	var entries []*ast.MappingValueNode
+	switch body := body.(type) {
+	case *ast.MappingNode:
+		entries = body.Values
+	case *ast.MappingValueNode:
+		entries = []*ast.MappingValueNode{body}
+	default:
+		return usageError("it has to be KEY: VALUE, a line each")
+	}
 	*to = muster.Map{}
-	for _, doc := range file.Docs {
-		var entries []*ast.MappingValueNode
-		switch body := doc.Body.(type) {
-		case *ast.MappingNode:
-			entries = body.Values
-		case *ast.MappingValueNode:
-			entries = []*ast.MappingValueNode{body}
-		default:
-			return usageError("it has to be KEY: VALUE, a line each")
-		}
-		for _, entry := range entries {
-			value, err := scalarText(entry.Value)
-			if err != nil {
-				return usageError("the value of %s %w", quote(entry.Key.GetToken().Value), err)
-			}
-			(*to)[entry.Key.GetToken().Value] = value
+	for _, entry := range entries {
+		key := entry.Key.GetToken().Value
+		if (*to)[key], err = scalarText(entry.Value); err != nil {
+			return usageError("the value of %s %w", quote(key), err)
 		}
 	}
 	return nil
+}
+
+func bodyOf(text []byte) (ast.Node, error) {
+	file, err := parser.ParseBytes(text, 0)
+	if err != nil {
+		return nil, err
+	}
+	if len(file.Docs) != 1 {
+		return nil, usageError("it has to be one value")
+	}
+	return file.Docs[0].Body, nil
 }
 
 func scalarText(node ast.Node) (string, error) {

@@ -3296,7 +3296,7 @@ func (v *Service) __premarshalJSON() (*__premarshalService, error) {
 		for i, src := range src {
 			dst := &(*dst)[i]
 			var err error
-			*dst, err = json.Marshal(
+			*dst, err = MarshalCheck(
 				&src)
 			if err != nil {
 				return nil, fmt.Errorf(
@@ -3310,7 +3310,7 @@ func (v *Service) __premarshalJSON() (*__premarshalService, error) {
 		dst := &retval.Restart
 		src := v.Restart
 		var err error
-		*dst, err = json.Marshal(
+		*dst, err = MarshalRestartPolicy(
 			&src)
 		if err != nil {
 			return nil, fmt.Errorf(
@@ -3327,7 +3327,7 @@ func (v *Service) __premarshalJSON() (*__premarshalService, error) {
 		for i, src := range src {
 			dst := &(*dst)[i]
 			var err error
-			*dst, err = json.Marshal(
+			*dst, err = MarshalRegistrationSpec(
 				&src)
 			if err != nil {
 				return nil, fmt.Errorf(

@@ -13,7 +13,7 @@ import (
 // "10s" on the wire.
 var spans = map[string]bool{
 	"interval": true, "timeout": true, "pause": true, "initialDelay": true,
-	"backoff": true, "longest": true, "window": true, "stableFor": true, "ttl": true,
+	"backoff": true, "longest": true, "window": true, "stableFor": true, "ttl": true, "drainFor": true, "drain": true,
 }
 
 // free are the fields whose keys are anybody's.
@@ -102,11 +102,20 @@ func unmarshal(b []byte, out any) error {
 // UnmarshalAssignments reads what the registry wants of a node.
 func UnmarshalAssignments(b []byte, a *muster.Assignments) error { return unmarshal(b, a) }
 
+// MarshalCheck writes a health check as it came.
+func MarshalCheck(c *muster.Check) ([]byte, error) { return marshal(c) }
+
 // UnmarshalCheck reads a health check.
 func UnmarshalCheck(b []byte, c *muster.Check) error { return unmarshal(b, c) }
 
+// MarshalRestartPolicy writes a restart policy as it came.
+func MarshalRestartPolicy(p *muster.RestartPolicy) ([]byte, error) { return marshal(p) }
+
 // UnmarshalRestartPolicy reads a restart policy.
 func UnmarshalRestartPolicy(b []byte, p *muster.RestartPolicy) error { return unmarshal(b, p) }
+
+// MarshalRegistrationSpec writes an entry of the discovery feed as it came.
+func MarshalRegistrationSpec(r *muster.RegistrationSpec) ([]byte, error) { return marshal(r) }
 
 // UnmarshalRegistrationSpec reads an entry of the discovery feed.
 func UnmarshalRegistrationSpec(b []byte, r *muster.RegistrationSpec) error { return unmarshal(b, r) }

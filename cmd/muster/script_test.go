@@ -36,6 +36,7 @@ func TestMain(m *testing.M) {
 		"get":     get,
 		"graphql": postGraphQL,
 		"report":  runReport,
+		"serve":   runServe,
 		"sql":     runSQL,
 		"witness": runWitness,
 	})

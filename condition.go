@@ -21,6 +21,8 @@ const (
 	ReadOnly ConditionName = "READ_ONLY"
 	// FeedUnreachable: the discovery feed cannot be written to or followed.
 	FeedUnreachable ConditionName = "FEED_UNREACHABLE"
+	// Insecure: other machines reach the server without TLS, because it was started so.
+	Insecure ConditionName = "INSECURE"
 )
 
 // ConditionStatus is whether a condition holds.

@@ -125,8 +125,8 @@ func (a *app) openServer(ctx context.Context, o server.Options) (*server.Server,
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	if o.Insecure {
-		a.say("WARNING: --insecure: what is said to %s is not encrypted, so whoever is on the way can read access keys, and use them", o.Listen)
+	if at := o.InsecureAt(); at != "" {
+		a.say("WARNING: --insecure: what is said to %s is not encrypted, so whoever is on the way can read access keys, and use them", at)
 	}
 	return server.Open(ctx, o)
 }

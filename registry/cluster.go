@@ -31,8 +31,11 @@ func (s Seen) ClusterHealth() *muster.ClusterHealth {
 	return h
 }
 
-// needsALook: that the server has just started is told, and is nothing to mend.
-func needsALook(c *muster.Condition) bool { return c.Name != muster.StartupGrace }
+// needsALook: that the server has just started is told, and is nothing to mend; that it has
+// no TLS is what somebody wants.
+func needsALook(c *muster.Condition) bool {
+	return c.Name != muster.StartupGrace && c.Name != muster.Insecure
+}
 
 func tally[S ~string](order []S, counts map[S]int) []*muster.StatusCount {
 	out := []*muster.StatusCount{}
@@ -53,7 +56,8 @@ func (r *Registry) conditions(v View) []*muster.Condition {
 			out = append(out, c)
 		}
 	}
-	if since, listening := r.listeningSince(); listening && time.Since(since) < r.opts.Liveness.UnhealthyAfter {
+	since, listening := r.listeningSince()
+	if listening && time.Since(since) < r.opts.Liveness.UnhealthyAfter {
 		out = append(out, &muster.Condition{
 			Name: muster.StartupGrace, Status: muster.Holds, Since: stamp(since),
 			Reason: fmt.Sprintf("the server has just started: no node expires before %s have passed", r.opts.Liveness.UnhealthyAfter),
@@ -61,6 +65,12 @@ func (r *Registry) conditions(v View) []*muster.Condition {
 	}
 	if err := r.Ready(); err != nil {
 		out = append(out, &muster.Condition{Name: muster.ReadOnly, Status: muster.Holds, Since: stamp(r.opts.Now()), Reason: err.Error() + "; mutations are refused until then"})
+	}
+	if r.opts.Insecure != "" && listening {
+		out = append(out, &muster.Condition{
+			Name: muster.Insecure, Status: muster.Holds, Since: stamp(since),
+			Reason: "--insecure: what is said to " + r.opts.Insecure + " is not encrypted, so whoever is on the way can read access keys, and use them",
+		})
 	}
 	if reason, since := r.feed.lost(); reason != "" {
 		out = append(out, &muster.Condition{Name: muster.FeedUnreachable, Status: muster.Holds, Since: stamp(since), Reason: reason + "; lookups go on from memory, and publishing waits"})

@@ -107,6 +107,9 @@ type Options struct {
 	// Probe asks the server's own port, as an agent would: while it fails, no
 	// node's silence is believed. Nil: it is not asked.
 	Probe func(context.Context) error
+	// Insecure is the address at which other machines reach the server without TLS, which is
+	// a condition; empty: at none.
+	Insecure string
 }
 
 func (o Options) withDefaults() Options {

@@ -90,6 +90,7 @@ func (o Options) registry() registry.Options {
 		TerminatedTTL:  o.TerminatedTTL,
 		KeepChanges:    o.RetainChanges,
 		KeepChangesFor: o.RetainFor,
+		Insecure:       o.InsecureAt(),
 	}
 }
 

@@ -20,6 +20,15 @@ func (o Options) servesTLS() bool {
 	return o.TLS || o.TLSCert != "" || err == nil && !o.Insecure && !loopback(host)
 }
 
+// InsecureAt is the address at which other machines reach the server without TLS, because
+// it is to be so; empty: at none.
+func (o Options) InsecureAt() string {
+	if host, _, err := net.SplitHostPort(o.Listen); err != nil || !o.Insecure || o.servesTLS() || loopback(host) {
+		return ""
+	}
+	return o.Listen
+}
+
 // checkTLS refuses settings of TLS that contradict each other.
 func (o Options) checkTLS() error {
 	switch {

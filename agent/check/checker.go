@@ -80,7 +80,7 @@ func (c *Checker) Run(ctx context.Context) error {
 			}
 			if s.check.Kind == muster.TTLCheck {
 				c.await(ctx, s)
-			} else {
+			} else if c.begin(ctx, s, started) {
 				c.repeat(ctx, s)
 			}
 			return nil
@@ -89,25 +89,60 @@ func (c *Checker) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
+// firstPause is between the first two runs of a check whose service may still be starting.
+const firstPause = 100 * time.Millisecond
+
+// startLook is how long a run may take at most to be taken for one of a service that does not listen yet.
+const startLook = time.Second
+
+// begin is the first run of a check. What fails at once is tried again until the service has had an interval to start:
+// only the last run counts. False: ctx has ended.
+func (c *Checker) begin(ctx context.Context, s *state, started time.Time) bool {
+	for pause := firstPause; ; pause *= 2 {
+		began := time.Now()
+		o, ok := c.run(ctx, s)
+		if !ok {
+			return false
+		}
+		starting := time.Since(began) < startLook && time.Since(started) < s.check.InitialDelay+s.check.Interval-pause
+		if !starting || o.Status == muster.CheckOK || o.Status == muster.CheckWarning {
+			c.note(s, o)
+			return true
+		}
+		c.mu.Lock()
+		s.result.Output = o.Output
+		c.mu.Unlock()
+		if !sleep(ctx, pause) {
+			return false
+		}
+	}
+}
+
+// run runs a check once. False: ctx has ended, and it says nothing of the service.
+func (c *Checker) run(ctx context.Context, s *state) (Outcome, bool) {
+	if !c.enter(ctx) {
+		return Outcome{}, false
+	}
+	defer c.leave()
+	o := c.o.Probe.Run(ctx, s.check)
+	return o, ctx.Err() == nil
+}
+
 // repeat runs a check each interval, counted from one run's begin to the next; one that is late is not made up for.
 func (c *Checker) repeat(ctx context.Context, s *state) {
 	tick := time.NewTicker(s.check.Interval)
 	defer tick.Stop()
 	for {
-		if !c.enter(ctx) {
-			return
-		}
-		o := c.o.Probe.Run(ctx, s.check)
-		c.leave()
-		if ctx.Err() != nil { // it says nothing of the service
-			return
-		}
-		c.note(s, o)
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 		}
+		o, ok := c.run(ctx, s)
+		if !ok {
+			return
+		}
+		c.note(s, o)
 	}
 }
 

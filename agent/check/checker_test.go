@@ -93,6 +93,51 @@ func TestChecker_TurnsAfterItsThresholds(t *testing.T) {
 	})
 }
 
+// TestChecker_LetsAServiceStart has services that don't answer at first: one for a moment, one for longer than an
+// interval, and one that started long ago.
+func TestChecker_LetsAServiceStart(t *testing.T) {
+	for name, c := range map[string]struct {
+		started time.Duration // ago
+		ready   time.Duration // from now
+		found   muster.CheckStatus
+		after   time.Duration
+		changes int64
+	}{
+		"soon":     {0, 500 * time.Millisecond, muster.CheckOK, time.Second, 1},
+		"late":     {0, 15 * time.Second, muster.CheckCritical, 9900 * time.Millisecond, 1},
+		"long ago": {time.Hour, 15 * time.Second, muster.CheckCritical, 0, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p, ready := &patient{}, time.Now().Add(c.ready)
+				o := check.Options{Checks: []muster.Check{execCheck("a")}, Started: time.Now().Add(-c.started), Changed: func() { p.changes.Add(1) }}
+				o.Probe.Exec = func(ctx context.Context, command []string, out io.Writer) (driver.Exit, error) {
+					p.code.Store(2)
+					if time.Now().After(ready) {
+						p.code.Store(0)
+					}
+					return p.exec(ctx, command, out)
+				}
+				checker := check.New(o)
+				ctx, cancel := context.WithCancel(t.Context())
+				var group sync.WaitGroup
+				group.Go(func() { _ = checker.Run(ctx) })
+				time.Sleep(c.after)
+				synctest.Wait()
+				if r := checker.Results()[0]; r.Status != c.found || r.At == nil || p.changes.Load() != c.changes {
+					t.Errorf("after %s it is %+v by %d changes, want %s by %d", c.after, r, p.changes.Load(), c.found, c.changes)
+				}
+				time.Sleep(30 * time.Second)
+				if r := checker.Results()[0]; r.Status != muster.CheckOK {
+					t.Errorf("at last it is %+v", r)
+				}
+				cancel()
+				group.Wait()
+			})
+		})
+	}
+}
+
 // TestChecker_OutputMakesNoChange is an hour of checks that print something else each time.
 func TestChecker_OutputMakesNoChange(t *testing.T) {
 	watch(t, check.Options{Checks: []muster.Check{execCheck("a")}}, func(t *testing.T, p *patient, c *check.Checker) {

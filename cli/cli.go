@@ -79,6 +79,7 @@ func (a *app) root() *cobra.Command {
 		a.devCommand(), a.serverCommand(), a.agentCommand(), a.imageCommand(), a.volumeCommand(), a.simCommand(),
 		a.nodeCommand(), a.instanceCommand(), a.serviceCommand(), a.clusterCommand(), a.brakeCommand(), a.watchCommand(),
 		a.logsCommand("INSTANCE|SERVICE"), a.execCommand(), a.whyCommand(),
+		a.registrationCommand(), a.renderCommand(),
 		a.keyCommand(), a.tokenCommand(), a.caCommand(), a.auditCommand(), a.whoamiCommand(), a.playgroundCommand(),
 		a.loginCommand(), a.logoutCommand(), a.contextCommand(),
 		a.doctorCommand(), a.completionCommand(), a.manCommand(), a.versionCommand(), exitCodesTopic(), a.shimCommand(),

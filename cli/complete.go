@@ -318,6 +318,8 @@ func (a *app) filterTerms(ctx context.Context, c *cobra.Command, prefix string) 
 		keys = nodeNarrowing().choices()
 	case isOf(c, "service"):
 		keys, labels = serviceNarrowing().choices(), nil
+	case isOf(c, "registration"):
+		keys, labels = registrationNarrowing().choices(), nil
 	}
 	var out []cobra.Completion
 	key, _, hasValue := strings.Cut(term, "=")

@@ -14,18 +14,21 @@ import (
 
 // The exit codes that scripts rely on.
 const (
-	exitOK          = 0
-	exitFailure     = 1
-	exitUsage       = 2
-	exitNotFound    = 3
-	exitConflict    = 4
-	exitNoCapacity  = 5
-	exitUnavailable = 6
-	exitWait        = 7
-	exitDegraded    = 8
-	exitExecFailed  = 125 // of `muster exec`, as other tools that run commands elsewhere have it
-	exitCannotRun   = 126
-	exitInterrupted = 130 // as shells have it
+	exitOK           = 0
+	exitFailure      = 1
+	exitUsage        = 2
+	exitNotFound     = 3
+	exitConflict     = 4
+	exitNoCapacity   = 5
+	exitUnavailable  = 6
+	exitWait         = 7
+	exitDegraded     = 8
+	exitRefused      = 9 // of what writes files from the discovery feed
+	exitCheckFailed  = 10
+	exitReloadFailed = 11
+	exitExecFailed   = 125 // of `muster exec`, as other tools that run commands elsewhere have it
+	exitCannotRun    = 126
+	exitInterrupted  = 130 // as shells have it
 )
 
 const exitCodesText = `muster's exit codes, for scripts:
@@ -39,6 +42,9 @@ const exitCodesText = `muster's exit codes, for scripts:
     6  the server cannot be reached or cannot take it now: try again
     7  --wait: it ended up in another status, or not in time
     8  muster cluster health: the cluster is DEGRADED; muster doctor: a check is FAIL
+    9  muster render: the guard left the file as it was
+   10  muster render: the check of a new text failed
+   11  muster render: the reload failed, and the file is what it was
   130  interrupted, by Ctrl-C or so
 
 muster exec ends with the status of the command that it ran, 128 and the number of the

@@ -52,7 +52,7 @@ var house = []layer{
 	{"cli/render", []string{".", "client"}, "an output that reads the API"},
 	{"cli/sim", []string{".", "client", "agent", "agent/hollow"}, "a load on a server comes over the network, like every other"},
 	{"cli/doctor", []string{".", "client", "agent/..."}, "it asks the packages whose needs it checks"},
-	{"cli", []string{".", "archive", "keyfile", "local", "client", "registry/auth", "server", "agent", "agent/...", "cli/render", "cli/sim", "cli/doctor"}, "commands hand over to the package that does it"},
+	{"cli", []string{".", "archive", "keyfile", "local", "client", "registry/auth", "registration", "server", "agent", "agent/...", "cli/render", "cli/sim", "cli/doctor"}, "commands hand over to the package that does it"},
 	{"cmd/muster", []string{"cli"}, "main hands over"},
 	{"internal/...", nil, "tools of the repository"},
 }

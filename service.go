@@ -37,6 +37,9 @@ type Service struct {
 
 	RegisterWhenStable []RegistrationSpec `gorm:"column:registrations;serializer:json" json:"registerWhenStable"`
 	StableFor          time.Duration      `gorm:"column:stable_for" json:"stableFor"`
+	// DrainFor is how long it goes on when it is to be stopped, after its entries have
+	// been withdrawn: for those who have looked it up before.
+	DrainFor time.Duration `gorm:"column:drain_for" json:"drainFor"`
 
 	Status       ServiceStatus `gorm:"column:status" json:"status"`
 	StatusReason string        `gorm:"column:status_reason" json:"statusReason"`
@@ -203,6 +206,8 @@ type ServiceAssignment struct {
 	Publish   *Published
 	Checks    []Check
 	Restart   RestartPolicy
+	// Drain is how long it goes on when it is to be stopped.
+	Drain time.Duration
 }
 
 // ServiceReportInput is one service as its agent sees it.

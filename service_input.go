@@ -12,6 +12,8 @@ import (
 const (
 	MaxServices     = 64 // of an instance
 	MaxStableFor    = 24 * time.Hour
+	DefaultDrainFor = 5 * time.Second
+	MaxDrainFor     = 10 * time.Minute
 	MaxURLBytes     = 2048
 	DefaultPortFrom = 30000
 	DefaultPortTo   = 32767
@@ -42,6 +44,7 @@ type DeployServiceInput struct {
 	Restart            *RestartPolicy     `json:"restart,omitempty"`
 	RegisterWhenStable []RegistrationSpec `json:"registerWhenStable,omitempty"`
 	StableFor          time.Duration      `json:"stableFor,omitempty"`
+	DrainFor           *time.Duration     `json:"drainFor,omitempty"` // nil: DefaultDrainFor
 	RequestID          string             `json:"requestId,omitempty"`
 }
 
@@ -64,6 +67,9 @@ func (in *DeployServiceInput) Validate() error {
 	}
 	if in.Dir != "" && (!path.IsAbs(in.Dir) || strings.ContainsRune(in.Dir, 0) || len(in.Dir) > MaxURLBytes) {
 		return InvalidField("dir", "%.80q is no absolute path in the instance", in.Dir)
+	}
+	if in.DrainFor != nil && (*in.DrainFor < 0 || *in.DrainFor > MaxDrainFor) {
+		return InvalidField("drainFor", "%s is not between 0s and %s", *in.DrainFor, MaxDrainFor)
 	}
 	if in.Restart != nil {
 		if err := in.Restart.validate(); err != nil {

@@ -106,6 +106,10 @@ func (r *Registry) deployed(v View, in *muster.DeployServiceInput) *muster.Servi
 	if in.Restart != nil {
 		s.Restart = in.Restart.WithDefaults()
 	}
+	s.DrainFor = muster.DefaultDrainFor
+	if in.DrainFor != nil {
+		s.DrainFor = *in.DrainFor
+	}
 	for _, c := range in.Checks {
 		s.Checks = append(s.Checks, c.WithDefaults())
 	}

@@ -17,8 +17,13 @@ func (v View) serviceAssignments(id muster.InstanceID) []*muster.ServiceAssignme
 		if s.Gone() {
 			continue
 		}
+		drain := s.DrainFor
+		if len(s.RegisterWhenStable) == 0 {
+			drain = 0 // nobody has looked it up
+		}
 		out = append(out, &muster.ServiceAssignment{
-			ID: s.ID, Generation: s.Generation, Name: s.Name, Desired: s.Desired, Announced: s.Announced,
+			Drain: drain,
+			ID:    s.ID, Generation: s.Generation, Name: s.Name, Desired: s.Desired, Announced: s.Announced,
 			Ended:     s.Desired == muster.WantRunning && (s.Status == muster.ServiceStopped || s.Status == muster.ServiceFailed),
 			DeployURL: s.DeployURL, SHA256: s.SHA256, Command: s.Command, Env: s.Env, User: s.User, Dir: s.Dir,
 			Port: s.Port, Publish: s.Publish, Checks: s.Checks, Restart: s.Restart,

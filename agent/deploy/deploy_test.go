@@ -370,3 +370,32 @@ func TestManager_KnowsWhatHasEnded(t *testing.T) {
 		}
 	})
 }
+
+func TestManager_DrainsBeforeItStops(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		defer func() { n.stop(); n.host.Close() }()
+		s := service()
+		s.Drain, s.Publish = 5*time.Second, &muster.Published{Port: 30000, Protocol: muster.TCP}
+		n.want(true, s)
+		first := n.wantSaid(time.Second, muster.ServiceRunning, muster.HealthOK)
+		again := *s
+		again.Generation = 2
+		n.want(true, &again)
+		n.wantSaid(4*time.Second, muster.ServiceStopping, muster.HealthUnknown)
+		if last := n.ports.sets[len(n.ports.sets)-1]; len(last) != 1 {
+			t.Errorf("while it drains, %v is published", last)
+		}
+		if r := n.wantSaid(3*time.Second, muster.ServiceRunning, muster.HealthOK); *r.PID == *first.PID {
+			t.Error("it was not started anew")
+		}
+		stopped := again
+		stopped.Desired = muster.WantStopped
+		n.want(true, &stopped)
+		n.wantSaid(4*time.Second, muster.ServiceStopping, muster.HealthUnknown)
+		n.wantSaid(3*time.Second, muster.ServiceStopped, muster.HealthUnknown)
+		if last := n.ports.sets[len(n.ports.sets)-1]; len(last) != 0 {
+			t.Errorf("stopped, %v is published", last)
+		}
+	})
+}

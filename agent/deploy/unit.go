@@ -47,6 +47,8 @@ type unit struct {
 	since    time.Time // when this agent saw it first
 	mending  bool      // it was started again, and its checks have not all passed since
 	dropped  bool      // the supervisor was told to remove it
+	serving  int64     // the generation that others may have looked up; 0: none
+	draining time.Time // since when it is
 	lastPID  int
 	attended driver.ProcessRef // that the supervisor was told of; the zero one: none
 }
@@ -139,6 +141,9 @@ func (u *unit) remove(ctx context.Context, w wanted) time.Duration {
 	if gone {
 		return 0
 	}
+	if wait := u.drain(w); wait > 0 {
+		return wait
+	}
 	u.withdraw()
 	if u.m.supervisor != nil && !w.service.Announced {
 		if !u.dropped {
@@ -173,6 +178,9 @@ func (u *unit) leave() {
 
 // halt stops the process.
 func (u *unit) halt(w wanted) time.Duration {
+	if wait := u.drain(w); wait > 0 {
+		return wait
+	}
 	u.withdraw()
 	if u.m.supervisor == nil || w.service.Announced || !w.running {
 		u.leave()
@@ -189,6 +197,27 @@ func (u *unit) halt(w wanted) time.Duration {
 	return 0
 }
 
+// drain is how long a process that is to be stopped, or replaced, still goes on: its
+// entries are withdrawn by now, and those who have looked it up before finish with it. 0: it
+// has gone on for long enough, or was not in use.
+func (u *unit) drain(w wanted) time.Duration {
+	s := w.service
+	if u.serving == 0 || u.serving == s.Generation && s.Desired == muster.WantRunning {
+		u.draining = time.Time{}
+		return 0
+	}
+	if u.draining.IsZero() {
+		u.draining = time.Now()
+		u.stopChecks()
+		u.tell(w, muster.ServiceReportInput{Status: muster.ServiceStopping, Health: muster.HealthUnknown, Reason: "draining for " + s.Drain.String()})
+	}
+	if left := s.Drain - time.Since(u.draining); left > 0 && w.running {
+		return left
+	}
+	u.serving, u.draining = 0, time.Time{}
+	return 0
+}
+
 // end has the process stopped.
 func (u *unit) end(w wanted) {
 	u.attended = w.ref()
@@ -201,6 +230,9 @@ const stopGrace = 10 * time.Second
 // keep has the process run.
 func (u *unit) keep(ctx context.Context, w wanted) time.Duration {
 	s := w.service
+	if wait := u.drain(w); wait > 0 {
+		return wait
+	}
 	if u.deployed != s.Generation {
 		switch done, err := u.deploy(ctx, w); {
 		case ctx.Err() != nil, !done:
@@ -224,9 +256,13 @@ func (u *unit) keep(ctx context.Context, w wanted) time.Duration {
 		return time.Second / 10 // it is being looked at
 	}
 	if status.State == proc.Running {
+		if s.Drain > 0 {
+			u.serving = s.Generation
+		}
 		u.expose(ctx, w, status.Started)
 		return u.tellRunning(w, status)
 	}
+	u.serving = 0
 	u.withdraw()
 	u.tell(w, ofProcess(status))
 	if status.State == proc.Waiting {

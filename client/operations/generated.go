@@ -2963,6 +2963,8 @@ type Service struct {
 	RegisterWhenStable []muster.RegistrationSpec `json:"-"`
 	// How long it has to be well before it is stable.
 	StableFor time.Duration `json:"-"`
+	// How long it goes on when it is to be stopped, after its entries were withdrawn.
+	DrainFor time.Duration `json:"-"`
 	// What was observed.
 	Status muster.ServiceStatus `json:"status"`
 	// Why it is in this status.
@@ -3054,6 +3056,9 @@ func (v *Service) GetRegisterWhenStable() []muster.RegistrationSpec { return v.R
 // GetStableFor returns Service.StableFor, and is useful for accessing the field via an interface.
 func (v *Service) GetStableFor() time.Duration { return v.StableFor }
 
+// GetDrainFor returns Service.DrainFor, and is useful for accessing the field via an interface.
+func (v *Service) GetDrainFor() time.Duration { return v.DrainFor }
+
 // GetStatus returns Service.Status, and is useful for accessing the field via an interface.
 func (v *Service) GetStatus() muster.ServiceStatus { return v.Status }
 
@@ -3114,6 +3119,7 @@ func (v *Service) UnmarshalJSON(b []byte) error {
 		Restart            json.RawMessage   `json:"restart"`
 		RegisterWhenStable []json.RawMessage `json:"registerWhenStable"`
 		StableFor          json.RawMessage   `json:"stableFor"`
+		DrainFor           json.RawMessage   `json:"drainFor"`
 		graphql.NoUnmarshalJSON
 	}
 	firstPass.Service = v
@@ -3186,6 +3192,19 @@ func (v *Service) UnmarshalJSON(b []byte) error {
 			}
 		}
 	}
+
+	{
+		dst := &v.DrainFor
+		src := firstPass.DrainFor
+		if len(src) != 0 && string(src) != "null" {
+			err = UnmarshalDuration(
+				src, dst)
+			if err != nil {
+				return fmt.Errorf(
+					"unable to unmarshal Service.DrainFor: %w", err)
+			}
+		}
+	}
 	return nil
 }
 
@@ -3227,6 +3246,8 @@ type __premarshalService struct {
 	RegisterWhenStable []json.RawMessage `json:"registerWhenStable"`
 
 	StableFor json.RawMessage `json:"stableFor"`
+
+	DrainFor json.RawMessage `json:"drainFor"`
 
 	Status muster.ServiceStatus `json:"status"`
 
@@ -3345,6 +3366,18 @@ func (v *Service) __premarshalJSON() (*__premarshalService, error) {
 		if err != nil {
 			return nil, fmt.Errorf(
 				"unable to marshal Service.StableFor: %w", err)
+		}
+	}
+	{
+
+		dst := &retval.DrainFor
+		src := v.DrainFor
+		var err error
+		*dst, err = MarshalDuration(
+			&src)
+		if err != nil {
+			return nil, fmt.Errorf(
+				"unable to marshal Service.DrainFor: %w", err)
 		}
 	}
 	retval.Status = v.Status
@@ -5906,6 +5939,7 @@ fragment Service on Service {
 		ttl
 	}
 	stableFor
+	drainFor
 	status
 	statusReason
 	health
@@ -7678,6 +7712,7 @@ fragment Service on Service {
 		ttl
 	}
 	stableFor
+	drainFor
 	status
 	statusReason
 	health
@@ -8037,6 +8072,7 @@ query ReadAssignments ($uid: ID!, $incarnation: Int64!) {
 					attempts
 					window
 				}
+				drain
 			}
 		}
 		removeVolumes
@@ -8459,6 +8495,7 @@ fragment Service on Service {
 		ttl
 	}
 	stableFor
+	drainFor
 	status
 	statusReason
 	health
@@ -8771,6 +8808,7 @@ fragment Service on Service {
 		ttl
 	}
 	stableFor
+	drainFor
 	status
 	statusReason
 	health
@@ -8984,6 +9022,7 @@ fragment Service on Service {
 		ttl
 	}
 	stableFor
+	drainFor
 	status
 	statusReason
 	health
@@ -9234,6 +9273,7 @@ fragment Service on Service {
 		ttl
 	}
 	stableFor
+	drainFor
 	status
 	statusReason
 	health
@@ -9567,6 +9607,7 @@ fragment Service on Service {
 		ttl
 	}
 	stableFor
+	drainFor
 	status
 	statusReason
 	health
@@ -9847,6 +9888,7 @@ fragment Service on Service {
 		ttl
 	}
 	stableFor
+	drainFor
 	status
 	statusReason
 	health
@@ -10062,6 +10104,7 @@ fragment Service on Service {
 		ttl
 	}
 	stableFor
+	drainFor
 	status
 	statusReason
 	health
@@ -10517,6 +10560,7 @@ fragment Service on Service {
 		ttl
 	}
 	stableFor
+	drainFor
 	status
 	statusReason
 	health
@@ -11021,6 +11065,7 @@ fragment Service on Service {
 		ttl
 	}
 	stableFor
+	drainFor
 	status
 	statusReason
 	health

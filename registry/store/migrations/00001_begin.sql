@@ -107,6 +107,7 @@ CREATE TABLE services (
     restart          text     NOT NULL,
     registrations    text     NOT NULL,
     stable_for       integer  NOT NULL, -- nanoseconds
+    drain_for        integer  NOT NULL, -- nanoseconds
     status           text     NOT NULL,
     status_reason    text     NOT NULL,
     health           text     NOT NULL,

@@ -2,12 +2,10 @@ package cli
 
 import (
 	"cmp"
-	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"io/fs"
-	"net/http"
 	"net/netip"
 	"net/url"
 	"os"
@@ -255,20 +253,8 @@ func (a *app) warnOfPlainText(t *target) {
 // cluster's server at whatever address; for any other the name in the URL counts.
 func (t *target) options(timeout time.Duration) client.Options {
 	o := client.Options{URL: t.url, Key: t.key, UserAgent: "muster/" + version, Timeout: timeout}
-	trust := auth.Trust{Roots: t.roots}
-	switch {
-	case len(t.roots) == 0:
-	case trust.ClusterUID() != "":
-		o.Trust = func() auth.Trust { return trust }
-	default:
-		pool := x509.NewCertPool()
-		for _, root := range t.roots {
-			pool.AddCert(root)
-		}
-		o.Transport = &http.Transport{
-			Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, IdleConnTimeout: 90 * time.Second,
-			TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool},
-		}
+	if len(t.roots) > 0 {
+		o.Trust = func() auth.Trust { return auth.Trust{Roots: t.roots} }
 	}
 	return o
 }

@@ -208,8 +208,6 @@ func machineOf(csr string) (string, error) {
 func (r *Registry) RenewCertificate(ctx context.Context, csr string) (*muster.Certificates, error) {
 	p := muster.PrincipalOf(ctx)
 	switch {
-	case len(csr) > muster.MaxCSRBytes:
-		return nil, muster.InvalidField("csr", "it has %d bytes, at most %d are allowed", len(csr), muster.MaxCSRBytes)
 	case p.NodeUID == "":
 		return nil, muster.Errorf(muster.Forbidden, "the key %s is not a node's own: only a node that joined has a certificate", p.Name)
 	case r.Certificates == nil:

@@ -20,8 +20,6 @@ const (
 	requestType     = "CERTIFICATE REQUEST"
 	certificateType = "CERTIFICATE"
 	keyType         = "PRIVATE KEY"
-	// maxRequest bounds a certificate request, in bytes; ours has about 300.
-	maxRequest = 4096
 )
 
 // Wish is what a certificate is to be for.
@@ -82,8 +80,8 @@ func NewRequest(key *ecdsa.PrivateKey) (string, error) {
 // ParseRequest returns the key of a certificate request. INVALID, field csr: it is
 // none, its sender does not hold the key, or the key is of a kind that is not issued for.
 func ParseRequest(text string) (crypto.PublicKey, error) {
-	if len(text) > maxRequest {
-		return nil, muster.InvalidField("csr", "it has more than %d bytes", maxRequest)
+	if len(text) > muster.MaxCSRBytes {
+		return nil, muster.InvalidField("csr", "it has %d bytes, at most %d are allowed", len(text), muster.MaxCSRBytes)
 	}
 	block, _ := pem.Decode([]byte(text))
 	if block == nil || block.Type != requestType {

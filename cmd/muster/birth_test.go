@@ -20,6 +20,12 @@ func TestAgent_FirstAnswerLost(t *testing.T) {
 	c := newCloud(t)
 	taken := make(chan string, 1)
 	proxy := c.losing(taken)
+	api := c.client()
+	key, err := api.CreateAccessKey(t.Context(), muster.CreateAccessKeyInput{Name: "second", Role: muster.NodeAgent, Scope: &muster.KeyScope{Nodes: []string{"second"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.env = append(c.env, "MUSTER_KEY="+*key.Text) // it can only join the server that it finds
 	args := []string{"agent", "--id", "second", "--listen", "127.0.0.1:8090", "--state-dir", filepath.Join(c.dir, "second"), "--cgroup-prefix", c.netns}
 	agent := c.begin(append(args, "--server", proxy)...)
 	uid := <-taken
@@ -30,7 +36,6 @@ func TestAgent_FirstAnswerLost(t *testing.T) {
 		killHard(t, agent.Process.Pid)
 		_ = agent.Wait() // killed
 	}()
-	api := c.client()
 	c.until("the next agent has registered", func() bool {
 		n, err := api.Node(t.Context(), "second")
 		return err == nil && n.Incarnation == 2

@@ -2,7 +2,9 @@ package registration
 
 import (
 	"cmp"
+	"context"
 	"crypto/tls"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -40,6 +42,35 @@ const (
 type Conn struct {
 	nats *nats.Conn
 	js   jetstream.JetStream
+
+	mu      sync.Mutex
+	waiting map[*context.CancelCauseFunc]struct{} // for an answer
+}
+
+// request bounds the wait for an answer: by time, and by the connection, for one that was lost
+// brings none.
+func (c *Conn) request(ctx context.Context) (context.Context, func()) {
+	ctx, stop := context.WithTimeout(ctx, requestTimeout)
+	ctx, lose := context.WithCancelCause(ctx)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.waiting[&lose] = struct{}{}
+	return ctx, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.waiting, &lose)
+		lose(nil)
+		stop()
+	}
+}
+
+// lost ends all waiting for answers.
+func (c *Conn) lost(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for lose := range c.waiting {
+		(*lose)(err)
+	}
 }
 
 // Connect reaches a NATS server, and goes on trying when it is not there: only what can
@@ -52,16 +83,25 @@ func Connect(opts ConnectOptions) (*Conn, error) {
 		// A message that waits for the connection would be sent when it is no longer wanted.
 		nats.ReconnectBufSize(-1),
 	}
-	if opts.OnChange != nil {
-		given = append(given, onChange(opts.OnChange)...)
-	}
+	c := &Conn{waiting: map[*context.CancelCauseFunc]struct{}{}}
+	given = append(given, onChange(func(err error) {
+		if err != nil {
+			c.lost(err)
+		}
+		if opts.OnChange != nil {
+			opts.OnChange(err)
+		}
+	})...)
 	if opts.Credentials != "" {
 		given = append(given, nats.UserCredentials(opts.Credentials))
 	}
 	if opts.TLS != nil {
 		given = append(given, nats.Secure(opts.TLS))
 	}
-	return dial(opts, given)
+	if err := c.dial(opts, given); err != nil {
+		return nil, err
+	}
+	return c, nil
 }
 
 // Close ends the connection.
@@ -88,30 +128,28 @@ func onChange(tell func(error)) []nats.Option {
 	}
 }
 
-func dial(opts ConnectOptions, given []nats.Option) (*Conn, error) {
-	var conn *nats.Conn
-	var context natscontext.Settings
-	var err error
+func (c *Conn) dial(opts ConnectOptions, given []nats.Option) (err error) {
+	var settings natscontext.Settings
 	switch {
 	case opts.Embedded != nil:
-		conn, err = nats.Connect("", append(given, nats.InProcessServer(opts.Embedded), nats.Token(opts.Embedded.secret))...)
+		c.nats, err = nats.Connect("", append(given, nats.InProcessServer(opts.Embedded), nats.Token(opts.Embedded.secret))...)
 	case opts.Context != "":
-		conn, context, err = natscontext.Connect(opts.Context, given...)
+		c.nats, settings, err = natscontext.Connect(opts.Context, given...)
 		if err != nil {
-			return nil, muster.InvalidField("nats-context", "%.200q cannot be used: %v", opts.Context, err)
+			return muster.InvalidField("nats-context", "%.200q cannot be used: %v", opts.Context, err)
 		}
 	default:
-		conn, err = nats.Connect(opts.URL, given...)
+		c.nats, err = nats.Connect(opts.URL, given...)
 	}
 	if err != nil {
-		return nil, muster.InvalidField("nats-url", "no connection can be made: %v", err)
+		return muster.InvalidField("nats-url", "no connection can be made: %v", err)
 	}
-	js, err := openJetStream(conn, cmp.Or(opts.Domain, context.JSDomain), context.JSAPIPrefix)
+	c.js, err = openJetStream(c.nats, cmp.Or(opts.Domain, settings.JSDomain), settings.JSAPIPrefix)
 	if err != nil {
-		conn.Close()
-		return nil, muster.InvalidField("nats-domain", "%v", err)
+		c.nats.Close()
+		return muster.InvalidField("nats-domain", "%v", err)
 	}
-	return &Conn{conn, js}, nil
+	return nil
 }
 
 func openJetStream(conn *nats.Conn, domain, prefix string) (jetstream.JetStream, error) {

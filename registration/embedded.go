@@ -20,6 +20,9 @@ import (
 	"github.com/muster-cloud/muster"
 )
 
+// startTimeout is how long the server may take to read its store.
+const startTimeout = 30 * time.Second
+
 // EmbeddedOptions says how a NATS server runs in this process.
 type EmbeddedOptions struct {
 	Dir    string // where JetStream keeps its files; required
@@ -62,7 +65,8 @@ func splitListen(listen string) (string, int, error) {
 	return host, int(port), err
 }
 
-// Embedded is a NATS server in this process, with JetStream on disk.
+// Embedded is a NATS server in this process, with JetStream on disk. Nobody but this
+// process reaches it unless it listens.
 type Embedded struct {
 	opts   EmbeddedOptions
 	secret string // what our own connections present
@@ -73,8 +77,8 @@ type Embedded struct {
 	closed bool
 }
 
-// OpenEmbedded starts a server and waits until it answers. Close stops it.
-func OpenEmbedded(ctx context.Context, opts EmbeddedOptions) (*Embedded, error) {
+// NewEmbedded makes an Embedded, whose server Heal starts and Close stops.
+func NewEmbedded(opts EmbeddedOptions) (*Embedded, error) {
 	if err := opts.Validate(); err != nil {
 		return nil, err
 	}
@@ -84,20 +88,14 @@ func OpenEmbedded(ctx context.Context, opts EmbeddedOptions) (*Embedded, error) 
 	if opts.Logger == nil {
 		opts.Logger = slog.Default()
 	}
-	e := &Embedded{opts: opts, secret: rand.Text(), log: opts.Logger}
-	if err := os.MkdirAll(opts.Dir, 0o700); err != nil {
-		return nil, fmt.Errorf("the feed's directory: %w", err)
-	}
-	s, err := e.start(ctx)
-	if err != nil {
-		return nil, err
-	}
-	e.server = s
-	return e, nil
+	return &Embedded{opts: opts, secret: rand.Text(), log: opts.Logger}, nil
 }
 
 // start runs a server on the directory.
 func (e *Embedded) start(ctx context.Context) (*server.Server, error) {
+	if err := os.MkdirAll(e.opts.Dir, 0o700); err != nil {
+		return nil, fmt.Errorf("the feed's directory: %w", err)
+	}
 	opts := &server.Options{
 		ServerName: "muster", DontListen: e.opts.Listen == "",
 		NoSigs: true, NoLog: true, JetStream: true, StoreDir: e.opts.Dir,
@@ -131,6 +129,8 @@ func (e *Embedded) start(ctx context.Context) (*server.Server, error) {
 
 // waitReady waits until s serves, or says why it can't.
 func waitReady(ctx context.Context, s *server.Server, log *natsLog) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
 	for ctx.Err() == nil {
 		if err := log.failure(); err != nil {
 			return fmt.Errorf("the feed's NATS server: %w", err)
@@ -164,13 +164,16 @@ func (e *Embedded) Addr() string {
 	return e.server.Addr().String()
 }
 
-// Heal starts the server anew when its JetStream has given up, as it does when the disk
-// was full, and does nothing otherwise.
+// Heal starts the server and waits until it answers, when it does not run, or when its JetStream has given
+// up, as it does when the disk was full. Otherwise it does nothing.
 func (e *Embedded) Heal(ctx context.Context) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed || e.server != nil && e.server.JetStreamEnabled() {
 		return nil
+	}
+	if e.server != nil {
+		e.log.Warn("the feed's NATS server is started again, for its store has failed")
 	}
 	e.stopLocked()
 	s, err := e.start(ctx)
@@ -178,7 +181,6 @@ func (e *Embedded) Heal(ctx context.Context) error {
 		return err
 	}
 	e.server = s
-	e.log.Warn("the feed's NATS server was started again, for its store had failed")
 	return nil
 }
 

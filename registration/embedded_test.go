@@ -74,12 +74,12 @@ func TestEmbedded_SaysWhyItCannotStart(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "jetstream"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	_, err := registration.OpenEmbedded(t.Context(), registration.EmbeddedOptions{Dir: dir, Logger: quiet()})
+	err := starting(t, registration.EmbeddedOptions{Dir: dir})
 	if err == nil || !strings.Contains(err.Error(), "JetStream") {
 		t.Errorf("got %v", err)
 	}
 	used := embedded(t, registration.EmbeddedOptions{Listen: "127.0.0.1:0", Token: "x"})
-	_, err = registration.OpenEmbedded(t.Context(), registration.EmbeddedOptions{Dir: t.TempDir(), Listen: used.Addr(), Token: "x", Logger: quiet()})
+	err = starting(t, registration.EmbeddedOptions{Dir: t.TempDir(), Listen: used.Addr(), Token: "x"})
 	if err == nil || !strings.Contains(err.Error(), "in use") {
 		t.Errorf("got %v", err)
 	}
@@ -127,4 +127,16 @@ func TestEmbedded_CloseTwiceAndAfterUse(t *testing.T) {
 	if _, err := e.InProcessConn(); err == nil {
 		t.Error("a closed server was started again")
 	}
+}
+
+// starting returns why a server does not start.
+func starting(t testing.TB, opts registration.EmbeddedOptions) error {
+	t.Helper()
+	opts.Logger = quiet()
+	e, err := registration.NewEmbedded(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	return e.Heal(t.Context())
 }

@@ -13,3 +13,6 @@ func (e *Embedded) GiveUp() error {
 	defer e.mu.Unlock()
 	return e.server.DisableJetStream()
 }
+
+// Parts are those of a feed.
+func (f *Feed) Parts() (*Embedded, *Conn, *Stream) { return f.embedded, f.conn, f.stream }

@@ -3,7 +3,9 @@ package registration_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"os"
 	"runtime"
 	"strings"
 	"sync"
@@ -17,7 +19,32 @@ import (
 	"github.com/muster-cloud/muster/registration"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// childEnv has the directory and the address of a server that a test runs as a process of
+// its own, to kill it.
+const childEnv = "MUSTER_TEST_NATS"
+
+func TestMain(m *testing.M) {
+	if child := os.Getenv(childEnv); child != "" {
+		serve(child)
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// serve runs a server until it is killed, or nobody reads what it says any more.
+func serve(child string) {
+	dir, listen, _ := strings.Cut(child, "|")
+	e, err := registration.NewEmbedded(registration.EmbeddedOptions{Dir: dir, Listen: listen, Token: "token"})
+	if err == nil {
+		err = e.Heal(context.Background())
+	}
+	if err != nil {
+		fmt.Println("failed:", err)
+		os.Exit(1)
+	}
+	fmt.Println(e.Addr())
+	_, _ = os.Stdin.Read(make([]byte, 1))
+}
 
 // virtually runs a test in virtual time. The NATS client keeps timers in a pool of the
 // process, and one that another test's clock had made must not be in it: two collections empty it.
@@ -44,11 +71,14 @@ func embedded(t testing.TB, opts registration.EmbeddedOptions) *registration.Emb
 	if opts.Logger == nil {
 		opts.Logger = quiet()
 	}
-	e, err := registration.OpenEmbedded(context.Background(), opts)
+	e, err := registration.NewEmbedded(opts)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = e.Close() })
+	if err := e.Heal(context.Background()); err != nil {
+		t.Fatal(err)
+	}
 	return e
 }
 
@@ -102,4 +132,11 @@ func entry(service, address string, port int, ttl time.Duration) *muster.Registr
 		r.TTL = &ttl
 	}
 	return r
+}
+
+// ended is a context that has ended: what waits for it only looks.
+func ended(t testing.TB) context.Context {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	return ctx
 }

@@ -25,6 +25,7 @@ const (
 	refusedMost  = time.Minute      //
 	disputePause = 30 * time.Second // an entry that somebody else has written over
 	disputes     = 3                // how often it is written again at once
+	unseenPause  = 5 * time.Second  // an entry that a Mirror does not see
 )
 
 // errStopped is what comes of a job that the end of Run cut off.
@@ -135,47 +136,6 @@ func (k *Keeper) Wake() {
 	k.poke()
 }
 
-// Observe tells the Keeper what a Mirror saw on a subject, so that it knows what its next
-// message comes after, and notices who writes over its entries.
-func (k *Keeper) Observe(m Message) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	s := k.slots[m.Subject]
-	if s == nil || s.busy || m.Sequence <= s.seq {
-		return
-	}
-	s.seq, s.sure, s.tried = m.Sequence, true, false
-	if s.want == nil || !s.there || m.Origin == k.opts.Origin && s.isWhat(m) {
-		return
-	}
-	k.counts.Disputes++
-	k.log.Warn("somebody else has written over an entry of ours", "subject", m.Subject, "origin", fmt.Sprintf("%.80q", m.Origin))
-	if pause := time.Now().Add(disputePause); pause.Before(s.due) || s.index < 0 {
-		s.there = false
-		k.scheduleLocked(s, pause)
-		k.poke()
-	}
-}
-
-// Lost tells the Keeper that a Mirror saw the end of an entry: it is published again when
-// it is desired.
-func (k *Keeper) Lost(d Departure) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	s := k.slots[d.Subject]
-	if s == nil || s.want == nil || d.Sequence != 0 && d.Sequence <= s.seq {
-		return
-	}
-	s.there = false
-	if s.busy {
-		s.version++ // whatever its worker does may have been before that
-		return
-	}
-	s.seq, s.sure, s.tried = d.Sequence, true, s.tried && d.Sequence == 0
-	k.scheduleLocked(s, time.Now())
-	k.poke()
-}
-
 // Counts returns what it has done so far.
 func (k *Keeper) Counts() KeeperCounts {
 	k.mu.Lock()
@@ -280,6 +240,7 @@ func (k *Keeper) launchLocked(ctx context.Context, workers *sync.WaitGroup) time
 		s.busy = true
 		k.running++
 		j := s.job()
+		j.probe = !k.state.Up
 		workers.Go(func() {
 			o := k.perform(ctx, j)
 			if ctx.Err() != nil {
@@ -318,7 +279,7 @@ func (k *Keeper) finish(s *slot, j job, o outcome) {
 	switch same := s.version == j.version; {
 	case errors.Is(o.err, errStopped):
 	case errors.Is(o.err, ErrUnavailable):
-		k.downLocked(o.err)
+		k.downLocked(j, o.err)
 	case !same:
 		k.upLocked()
 	case errors.Is(o.err, ErrOvertaken):
@@ -365,7 +326,10 @@ func (k *Keeper) refuseLocked(s *slot, err error) time.Duration {
 	return min(refusedFirst<<min(s.fails-1, 10), refusedMost)
 }
 
-func (k *Keeper) downLocked(err error) {
+func (k *Keeper) downLocked(j job, err error) {
+	if !k.state.Up && !j.probe {
+		return // one of those that were under way when it went down
+	}
 	k.retry = time.Now().Add(min(retryFirst<<min(k.fails, 10), retryLongest))
 	k.fails++
 	if k.state.Up {

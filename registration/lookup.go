@@ -149,8 +149,8 @@ func (r *reader) close() {
 
 // info asks for the stream's state.
 func (s *Stream) info(ctx context.Context, opts ...jetstream.StreamInfoOpt) (*jetstream.StreamInfo, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
+	ctx, done := s.conn.request(ctx)
+	defer done()
 	stream, err := s.conn.js.Stream(ctx, s.opts.Name)
 	if err != nil {
 		return nil, classify(err)

@@ -15,14 +15,13 @@ import (
 
 // The headers of messages.
 const (
-	headerRollup   = "Nats-Rollup"
-	headerTTL      = "Nats-TTL"
-	headerStream   = "Nats-Expected-Stream"
-	headerAfter    = "Nats-Expected-Last-Subject-Sequence"
-	headerReason   = "Nats-Marker-Reason"
-	headerOrigin   = "Muster-Origin"
-	rollupSubject  = "sub"
-	publishTimeout = requestTimeout
+	headerRollup  = "Nats-Rollup"
+	headerTTL     = "Nats-TTL"
+	headerStream  = "Nats-Expected-Stream"
+	headerAfter   = "Nats-Expected-Last-Subject-Sequence"
+	headerReason  = "Nats-Marker-Reason"
+	headerOrigin  = "Muster-Origin"
+	rollupSubject = "sub"
 )
 
 // The server's codes of errors.
@@ -104,8 +103,8 @@ func marker(subject string, ttl time.Duration) *nats.Msg {
 }
 
 func (p *jetStream) send(ctx context.Context, msg *nats.Msg, after uint64) (uint64, error) {
-	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
-	defer cancel()
+	ctx, done := p.stream.conn.request(ctx)
+	defer done()
 	msg.Header.Set(headerRollup, rollupSubject)
 	msg.Header.Set(headerStream, p.stream.opts.Name)
 	msg.Header.Set(headerOrigin, p.origin)
@@ -119,8 +118,8 @@ func (p *jetStream) send(ctx context.Context, msg *nats.Msg, after uint64) (uint
 }
 
 func (p *jetStream) Last(ctx context.Context, subject string) (*Message, error) {
-	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
-	defer cancel()
+	ctx, done := p.stream.conn.request(ctx)
+	defer done()
 	stream, err := p.stream.conn.js.Stream(ctx, p.stream.opts.Name)
 	if err != nil {
 		return nil, classify(err)

@@ -36,10 +36,11 @@ type job struct {
 	sure    bool
 	tried   bool
 	refresh bool // the entry should be there already
+	probe   bool // it finds out whether the feed is up again
 }
 
 func (s *slot) job() job {
-	return job{s.subject, s.want, s.version, s.seq, s.sure, s.tried, s.there}
+	return job{subject: s.subject, want: s.want, version: s.version, seq: s.seq, sure: s.sure, tried: s.tried, refresh: s.there}
 }
 
 // deed is what a worker did.

@@ -24,6 +24,9 @@ const (
 	MaxReplicas       = 5
 )
 
+// deletionPause is how long a server may take to delete a stream.
+const deletionPause = time.Second
+
 // StreamOptions says which stream holds the feed, and how. Of a stream that is there
 // already, the age and the replicas are changed only when they are given.
 type StreamOptions struct {
@@ -68,6 +71,7 @@ type Stream struct {
 	mu     sync.Mutex
 	state  State
 	maxAge time.Duration
+	there  bool // it was seen
 }
 
 // NewStream makes a Stream; Run does the work.
@@ -159,18 +163,16 @@ func (s *Stream) turn(err error) {
 // Ensure creates the stream when it is not there, puts right what is not as it must be,
 // and says what it changed.
 func (s *Stream) Ensure(ctx context.Context) ([]string, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
 	if s.opts.Heal != nil {
 		if err := s.opts.Heal(ctx); err != nil {
 			return nil, err
 		}
 	}
+	ctx, done := s.conn.request(ctx)
+	defer done()
 	found, err := s.conn.js.Stream(ctx, s.opts.Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		config := s.wanted(jetstream.StreamConfig{Name: s.opts.Name, Retention: jetstream.LimitsPolicy, Storage: jetstream.FileStorage})
-		_, err := s.conn.js.CreateStream(ctx, config)
-		return []string{"created"}, s.explain(ctx, err)
+		return s.create(ctx)
 	}
 	if err != nil {
 		return nil, s.explain(ctx, err)
@@ -188,10 +190,32 @@ func (s *Stream) Ensure(ctx context.Context) ([]string, error) {
 	return repairs, unsuitable(want)
 }
 
+// create makes the stream. One that was there until now is let go first: the server takes its
+// name away before its files, and would build the new stream on them.
+func (s *Stream) create(ctx context.Context) ([]string, error) {
+	s.mu.Lock()
+	was := s.there
+	s.mu.Unlock()
+	if was {
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-time.After(deletionPause):
+		}
+	}
+	config := s.wanted(jetstream.StreamConfig{Name: s.opts.Name, Retention: jetstream.LimitsPolicy, Storage: jetstream.FileStorage})
+	if _, err := s.conn.js.CreateStream(ctx, config); err != nil {
+		return nil, s.explain(ctx, err)
+	}
+	s.learn(config.MaxAge)
+	return []string{"created"}, nil
+}
+
 func (s *Stream) learn(maxAge time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.maxAge = maxAge
+	s.there = true
 }
 
 // wanted returns a configuration changed to what the feed needs; what it does not care

@@ -66,6 +66,7 @@ type Mirror struct {
 	opts   MirrorOptions
 	log    *slog.Logger
 	name   string
+	keeper *Keeper // of the same feed; nil: none
 
 	// These belong to Run.
 	known   map[string]sight
@@ -163,6 +164,7 @@ func (m *Mirror) session(ctx context.Context) (synced bool, err error) {
 			if err := m.check(ctx, r); err != nil {
 				return synced, err
 			}
+			m.compare()
 			checked = time.Now()
 		}
 	}
@@ -189,6 +191,14 @@ func (m *Mirror) finish() {
 		}
 	}
 	m.follow.Synced()
+	m.compare()
+}
+
+// compare has the Keeper, if there is one, see what is there.
+func (m *Mirror) compare() {
+	if m.keeper != nil {
+		m.keeper.compare(func(subject string) bool { return m.known[subject].entry })
+	}
 }
 
 // vanish forgets a subject that is not in the stream any more.

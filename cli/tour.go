@@ -75,7 +75,7 @@ func (t *tour) commands() []string {
 	if t.missing != nil {
 		return []string{"node list", "instance list", "watch"}
 	}
-	return []string{"instance list", "instance launch --type MICRO --wait", "watch"}
+	return []string{"instance list", "instance launch --type MICRO --wait", "service list", "watch"}
 }
 
 func (t *tour) fate() string {
@@ -88,7 +88,7 @@ func (t *tour) fate() string {
 	return "Instances run on, and the next start finds them; --ephemeral (EPHEMERAL=1) ends them."
 }
 
-// tellAgent waits for the agent, and launches the first instance if asked to.
+// tellAgent waits for the agent, and launches the first instance, with a service, if asked to.
 func (t *tour) tellAgent(ctx context.Context) error {
 	t.line("image", "%s", t.image)
 	node, err := t.awaitNode(ctx)
@@ -137,7 +137,7 @@ func (t *tour) tellHello(ctx context.Context) error {
 	}
 	t.line("instance", "%s %q %s: %s at %s, %s %d%% of a core, %d MiB (%s)",
 		i.ID, i.Name, how, t.painter()(string(i.Status)), i.Addr, i.Type, i.CPULimit, i.MemLimitMB, took(began))
-	return nil
+	return t.tellSite(ctx, i)
 }
 
 // hello returns the instance of an earlier run, started again if it has ended,

@@ -26,15 +26,22 @@ func TestDev(t *testing.T) {
 		`  image      minimal, made in `,
 		`  agent      dev-test is HEALTHY: `,
 		`  instance   i-1 "hello" launched: RUNNING at 10.213.0.2, NANO 25% of a core, 128 MiB (`,
+		`  service    svc-1 "site" deployed: HEALTHY at http://127.0.0.1:30000/ (`,
 		`  look       http://127.0.0.1:9000/playground/`,
 		`  try        muster instance list`,
 		`             muster watch`,
 		`stopped: 1 instance left alone, data in `+d.dir,
 	)
+	// The page answers whether or not there is an agent.
+	page := exec.Command("nsenter", "--net=/run/netns/"+d.netns, "busybox", "wget", "-q", "-O", "-", "http://127.0.0.1:30000/")
+	if out, err := page.Output(); err != nil || !strings.Contains(string(out), "<h1>It runs</h1>") {
+		t.Errorf("the page is %q, %v", out, err)
+	}
 	second := d.run(t)
 	wantLines(t, second,
 		`  image      minimal`,
 		`  instance   i-1 "hello" is still here: RUNNING at 10.213.0.2, NANO 25% of a core, 128 MiB (`,
+		`  service    svc-1 "site" is still here: HEALTHY at http://127.0.0.1:30000/ (`,
 	)
 	third := d.run(t, "EPHEMERAL=1")
 	wantLines(t, third, `Ctrl-C stops it. Every instance is terminated then.`, `stopped: 1 instance terminated, data in `+d.dir)

@@ -22,7 +22,20 @@ func (r *subscriptionResolver) ServiceChanges(ctx context.Context, since *muster
 	return r.registry.WatchServices(ctx, filter, from(since, initial))
 }
 
+// asked refuses an interval that somebody wrote as 0s: one that is left out has the schema's default by now.
+func asked(checks []muster.Check) error {
+	for _, c := range checks {
+		if c.Interval == 0 {
+			return muster.InvalidField("checks.interval", "0s is not between %s and %s; leave it out for %s", muster.MinCheckInterval, muster.MaxCheckInterval, muster.DefaultCheckInterval)
+		}
+	}
+	return nil
+}
+
 func (r *mutationResolver) DeployService(ctx context.Context, input muster.DeployServiceInput) (*generated.DeployServicePayload, error) {
+	if err := asked(input.Checks); err != nil {
+		return nil, err
+	}
 	s, revision, err := r.registry.DeployService(ctx, input)
 	if err != nil {
 		return nil, err
@@ -31,6 +44,9 @@ func (r *mutationResolver) DeployService(ctx context.Context, input muster.Deplo
 }
 
 func (r *mutationResolver) RegisterService(ctx context.Context, input muster.RegisterServiceInput) (*generated.RegisterServicePayload, error) {
+	if err := asked(input.Checks); err != nil {
+		return nil, err
+	}
 	s, revision, err := r.registry.RegisterService(ctx, input)
 	if err != nil {
 		return nil, err

@@ -166,7 +166,9 @@ type Streams struct {
 
 // Exit is how a command ended.
 type Exit struct {
-	Code    int    // its status; 128 and the signal's number when one ended it, as shells have it
+	// Code is its status, and as shells have it 128 and the signal's number when one ended it,
+	// 127 when there is no such program, 126 when it could not be started otherwise.
+	Code    int
 	Signal  int    // that ended it; 0: none
 	Failure string // why it could not be started; empty: it was
 }

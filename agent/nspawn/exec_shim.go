@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -73,9 +74,18 @@ func execute(string) error {
 		}
 		exit, err = watchOver(cmd, control, terminal, o.Group)
 	} else {
-		exit.Failure, err = muster.Printable(err.Error(), muster.MaxReasonBytes), nil
+		exit, err = notStarted(err), nil
 	}
 	return errors.Join(err, o.Group.Kill(), o.Group.Remove(), tell(control, execNews{Exit: &exit}, nil))
+}
+
+// notStarted is how a command ended that could not be started, with the status that shells have for it.
+func notStarted(err error) driver.Exit {
+	exit := driver.Exit{Code: 126, Failure: muster.Printable(err.Error(), muster.MaxReasonBytes)}
+	if errors.Is(err, fs.ErrNotExist) {
+		exit.Code = 127
+	}
+	return exit
 }
 
 // watchOver tells the agent that the command runs and waits until that has ended, or kills it when the agent has gone.

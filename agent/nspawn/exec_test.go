@@ -56,7 +56,17 @@ func TestExec_Streams(t *testing.T) {
 		"somebody":          {func(s *driver.ExecSpec) { s.User, s.Dir, s.Env = "0", "/bin", map[string]string{"A": "b\nc"} }, `id -u; pwd; echo "$A"`, "", driver.Exit{}, "0\n/bin\nb\nc\n", ""},
 		"no program": {
 			func(s *driver.ExecSpec) { s.Command = []string{"nosuch"} }, "", "",
-			driver.Exit{Failure: `there is no program "nosuch" in the instance's /usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin: install it, or give its whole path`},
+			driver.Exit{Code: 127, Failure: `there is no program "nosuch" in the instance's /usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin: install it, or give its whole path`},
+			"", "",
+		},
+		"no program by its path": {
+			func(s *driver.ExecSpec) { s.Command = []string{"/no/such"} }, "", "",
+			driver.Exit{Code: 127, Failure: `execute "/no/such": no such file or directory (or the interpreter or loader that it names)`},
+			"", "",
+		},
+		"no program at all": {
+			func(s *driver.ExecSpec) { s.Command = []string{"/etc"} }, "", "",
+			driver.Exit{Code: 126, Failure: `execute "/etc": permission denied`},
 			"", "",
 		},
 	} {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"math"
 	"os"
@@ -140,8 +141,18 @@ func find(program, search string) (string, error) {
 			return at, nil
 		}
 	}
-	return "", fmt.Errorf("there is no program %.200q in the instance's %s: install it, or give its whole path", program, search)
+	return "", &noProgram{program, search}
 }
+
+// noProgram is a program that is nowhere where programs are looked for.
+type noProgram struct{ name, search string }
+
+func (e *noProgram) Error() string {
+	return fmt.Sprintf("there is no program %.200q in the instance's %s: install it, or give its whole path", e.name, e.search)
+}
+
+// Is makes it one of the files that are not there.
+func (e *noProgram) Is(target error) bool { return target == fs.ErrNotExist }
 
 // plain says an error of executing a program without the parts that are ours.
 func plain(err error, program string) error {

@@ -150,7 +150,7 @@ func hostOf(s *client.Service) string {
 
 // publishedAt is where a service is reached from outside; empty: nowhere.
 func publishedAt(s *client.Service) string {
-	if s.Publish == nil || s.Publish.Port == 0 || s.Node == nil {
+	if s.Publish == nil || s.Publish.Port == 0 || s.Node == nil || s.Status == muster.ServiceRemoved {
 		return ""
 	}
 	at := net.JoinHostPort(s.Node.Addr, strconv.Itoa(s.Publish.Port))

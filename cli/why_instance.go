@@ -29,7 +29,14 @@ func (w *answer) instance(ctx context.Context, api *client.Client) error {
 	if err := w.explainInstance(ctx, api, i); err != nil {
 		return err
 	}
-	return w.itsServices(ctx, api, i)
+	if err := w.itsServices(ctx, api, i); err != nil {
+		return err
+	}
+	if len(w.Because) == 0 {
+		w.Well = true
+		w.because("its process runs, and its node and its services are well")
+	}
+	return nil
 }
 
 // explainInstance says it by the status.
@@ -39,8 +46,6 @@ func (w *answer) explainInstance(ctx context.Context, api *client.Client, i *cli
 		return w.waits(ctx, api, i)
 	case muster.Running:
 		if i.UnhealthyBecause == nil {
-			w.Well = true
-			w.because("its process runs, and its node is well")
 			return nil
 		}
 		w.because("%s", i.UnhealthyBecause.Reason)
@@ -123,7 +128,6 @@ func (w *answer) itsServices(ctx context.Context, api *client.Client, i *client.
 			continue
 		}
 		if i.Status == muster.Running {
-			w.Well = false
 			w.because("its service %s (%s) is %s: %s", s.ID, s.Name, serviceState(s), serviceReason(s))
 			w.advise("see about the service: muster why %s", s.ID)
 		}

@@ -70,8 +70,8 @@ func (w *answer) explainService(s *client.Service) {
 		w.advise("start it: muster service start %s", s.ID)
 	case muster.ServiceRestarting:
 		w.because("%s", orNothing(s.StatusReason))
-		w.because("it was started again %s by its policy: %s", counted(s.Restarts, "time"), restartText(s))
-		w.advise("see what it wrote: muster logs %s", s.ID)
+		w.because("its policy starts it again, %s; it did %s so far", restartText(s), counted(s.Restarts, "time"))
+		w.looks(s)
 	case muster.ServiceLost:
 		w.because("%s", orNothing(s.StatusReason))
 		w.advise("deploy it anew; it comes back by itself if its node does")
@@ -80,8 +80,19 @@ func (w *answer) explainService(s *client.Service) {
 		if s.ExitCode != nil && !strings.Contains(s.StatusReason, "status") {
 			w.because("its process ended with status %d", *s.ExitCode)
 		}
-		w.advise("see what it wrote: muster logs %s", s.ID)
+		w.looks(s)
 		w.advise("once that is put right, start it again: muster service restart %s", s.ID)
+	}
+}
+
+// lowestFree is the first port that needs no rights to listen at.
+const lowestFree = 1024
+
+// looks says where to look when the process of a service ends or cannot be.
+func (w *answer) looks(s *client.Service) {
+	w.advise("see what it wrote: muster logs %s", s.ID)
+	if s.Port > 0 && s.Port < lowestFree && s.User == "" && strings.Contains(strings.ToLower(s.StatusReason), "permission denied") {
+		w.advise("ports below %d are root's: have it listen at a higher one, or deploy it with --user root", lowestFree)
 	}
 }
 

@@ -92,6 +92,9 @@ func ParseJoin(text string) (Join, error) {
 // parsePlace reads HOST[:PORT]; an IPv6 address without a port needs no brackets.
 func parsePlace(place string) (string, int, error) {
 	host, port := place, DefaultPort
+	if strings.Contains(place, "/") { // a URL, whose scheme would be taken for a host
+		return "", 0, noHost(place)
+	}
 	if inside, ok := strings.CutPrefix(place, "["); ok && strings.HasSuffix(inside, "]") {
 		host = strings.TrimSuffix(inside, "]")
 	} else if h, p, err := net.SplitHostPort(place); err == nil {
@@ -102,9 +105,13 @@ func parsePlace(place string) (string, int, error) {
 		host, port = h, int(n)
 	}
 	if !isHost(host) {
-		return "", 0, muster.InvalidField("join", "%q is no host: write TOKEN@HOST, with a name or an IP address and no https:// before it", muster.Printable(host, 80))
+		return "", 0, noHost(host)
 	}
 	return host, port, nil
+}
+
+func noHost(text string) error {
+	return muster.InvalidField("join", "%q is no host: write TOKEN@HOST, with a name or an IP address and no https:// before it", muster.Printable(text, 80))
 }
 
 // isHost reports whether a text is an IP address or a name.

@@ -207,7 +207,7 @@ func TestParseJoin(t *testing.T) {
 		"two places": token.Text() + "@h@i", "a word for a port": token.Text() + "@h:http", "no host": token.Text() + "@:9000",
 		"half a bracket": token.Text() + "@[::1", "an odd zone": token.Text() + "@::1%]",
 	} {
-		if _, err := auth.ParseJoin(text); muster.CodeOf(err) != muster.Invalid {
+		if _, err := auth.ParseJoin(text); muster.CodeOf(err) != muster.Invalid || strings.Contains(text, "/") && !strings.Contains(err.Error(), "no https:// before it") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

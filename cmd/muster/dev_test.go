@@ -73,6 +73,7 @@ func (d *dev) run(t *testing.T, env ...string) string {
 	for lines.Scan() {
 		story.WriteString(lines.Text() + "\n")
 		if strings.HasPrefix(lines.Text(), "Ctrl-C stops it.") {
+			d.try(t, story.String())
 			if err := process.Process.Signal(os.Interrupt); err != nil {
 				t.Error(err)
 			}
@@ -82,6 +83,17 @@ func (d *dev) run(t *testing.T, env ...string) string {
 		t.Errorf("muster dev: %v\n%s", err, story.String())
 	}
 	return story.String()
+}
+
+// try runs the first command that the story tells of, as told, in another terminal: nobody types a key.
+func (d *dev) try(t *testing.T, story string) {
+	t.Helper()
+	_, rest, _ := strings.Cut(story, "  try        ")
+	line, _, _ := strings.Cut(rest, "\n")
+	out, err := exec.Command("nsenter", "--net=/run/netns/"+d.netns, "sh", "-c", line).CombinedOutput()
+	if err != nil || line == "" || !strings.Contains(string(out), "i-1   hello") {
+		t.Errorf("%s: %v: %s", line, err, out)
+	}
 }
 
 // wantLines wants a line that begins with each of these.

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -147,6 +148,35 @@ func TestExamples_HaveOperations(t *testing.T) {
 			if operation.Name == "" || operation.Operation == ast.Operation("") {
 				t.Errorf("%s has an operation without a name", filepath.Base(path))
 			}
+		}
+	}
+}
+
+// TestDocs_TwoCommandsAreEnough: whoever comes for the first time runs one command, and to see that all of it works, another.
+func TestDocs_TwoCommandsAreEnough(t *testing.T) {
+	readme, err := os.ReadFile(filepath.Join(root, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := fence.FindSubmatch(readme)
+	if first == nil {
+		t.Fatal("the README has no command")
+	}
+	var commands []string
+	for line := range strings.Lines(string(first[2])) {
+		command, _, _ := strings.Cut(line, "#")
+		commands = append(commands, strings.TrimSpace(command))
+	}
+	if want := []string{"make run", "make test"}; !slices.Equal(commands, want) {
+		t.Errorf("the README begins with %q, want %q", commands, want)
+	}
+	for _, c := range commands {
+		if name := strings.TrimPrefix(c, "make "); !strings.Contains(string(makefile), "\n"+name+":") {
+			t.Errorf("the Makefile has no %s", name)
 		}
 	}
 }

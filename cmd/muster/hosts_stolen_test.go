@@ -127,6 +127,10 @@ func (h *hosts) keyStolen(t *testing.T) {
 			t.Errorf("%s of another node: %v", what, err)
 		}
 	}
+	// Its own node is asked whether it is still there, and is.
+	if err := beyond()["a registration"](t.Context(), thief, subjectOf(victim)); muster.CodeOf(err) != muster.DuplicateIdentity {
+		t.Errorf("a registration in the place of its own node: %v", err)
+	}
 	for what, call := range ofPeople(web) {
 		if err := call(t.Context(), thief); muster.CodeOf(err) != muster.Forbidden {
 			t.Errorf("%s: %v", what, err)

@@ -65,11 +65,25 @@ func (r *Registry) changesAfter(ctx context.Context, objectID *string, after int
 	if err := muster.CheckID("objectId", *objectID); err != nil {
 		return nil, err
 	}
-	id := *objectID
-	if n := r.View().LiveNode(id); n != nil {
-		id = string(n.UID)
+	return r.History.ChangesOfAfter(ctx, r.View().changed(*objectID), after, limit)
+}
+
+// changed is what the log has an object as: a node by its uid, also one that was pruned or
+// removed and is remembered, of several of that name the live one or the last that was heard of.
+func (v View) changed(id string) string {
+	if n := v.LiveNode(id); n != nil {
+		return string(n.UID)
 	}
-	return r.History.ChangesOfAfter(ctx, id, after, limit)
+	var last *muster.Node
+	for n := range rows[*muster.Node](v, tableNode, byName, muster.NodeID(id)) {
+		if last == nil || n.LastSeen.After(last.LastSeen) {
+			last = n
+		}
+	}
+	if last != nil {
+		return string(last.UID)
+	}
+	return id
 }
 
 func (r *Registry) changePage(changes []*muster.Change, limit int, later bool) *muster.ChangeConnection {

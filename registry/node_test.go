@@ -204,3 +204,16 @@ func TestNodes_Pages(t *testing.T) {
 	_, err = w.Nodes(nil, muster.PageInput{After: &garbage})
 	wantCode(t, err, muster.Invalid)
 }
+
+// What is gone can still be asked for by its name.
+func TestChanges_OfARemovedNodeByItsName(t *testing.T) {
+	w := open(t, setup{})
+	n := w.join(t, "a", 1, 300)
+	if _, _, err := w.RemoveNode(ctx, "a"); err != nil {
+		t.Fatal(err)
+	}
+	found, err := w.Changes(ctx, nil, new("a"), nil)
+	if err != nil || len(found.Edges) != 2 || found.Edges[1].Node.ObjectID != string(n.UID) {
+		t.Errorf("%+v, %v, want that it joined and was removed", found, err)
+	}
+}

@@ -156,7 +156,7 @@ func (c *cloud) until(what string, holds func() bool) {
 	}
 }
 
-func command(t *testing.T, name string, args ...string) string {
+func command(t testing.TB, name string, args ...string) string {
 	t.Helper()
 	out, err := exec.Command(name, args...).CombinedOutput()
 	if err != nil {

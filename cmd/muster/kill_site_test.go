@@ -78,7 +78,7 @@ func (c *cloud) client() *client.Client {
 }
 
 // firstKey is the access key of a server's first start.
-func firstKey(t *testing.T, dataDir string) string {
+func firstKey(t testing.TB, dataDir string) string {
 	t.Helper()
 	var text []byte
 	until(t, "the server has made its first key", func() (ok bool) {
@@ -90,7 +90,7 @@ func firstKey(t *testing.T, dataDir string) string {
 }
 
 // clientIn returns one that connects from inside a network namespace to the usual port there.
-func clientIn(t *testing.T, namespace, key string) *client.Client {
+func clientIn(t testing.TB, namespace, key string) *client.Client {
 	t.Helper()
 	api, err := client.New(client.Options{Key: key, Transport: transportIn(namespace)})
 	if err != nil {

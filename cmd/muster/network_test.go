@@ -28,12 +28,12 @@ const networkPrefix = "muster-net-"
 // network is a switch with hosts on it, each a network namespace, whose links can
 // be cut. All is gone at the end of the test.
 type network struct {
-	t  *testing.T
+	t  testing.TB
 	id string // the namespace of the switch; the hosts' have a number behind it
 }
 
 // newNetwork makes a network with a server and so many agents.
-func newNetwork(t *testing.T, agents int) *network {
+func newNetwork(t testing.TB, agents int) *network {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Fatal("this test makes networks: run it as root")
@@ -118,7 +118,7 @@ func (n *network) start(k int, logs *os.File, args ...string) *exec.Cmd {
 }
 
 // newLogs is a file for what processes say; its end is shown when the test fails.
-func newLogs(t *testing.T) *os.File {
+func newLogs(t testing.TB) *os.File {
 	t.Helper()
 	logs, err := os.Create(filepath.Join(t.TempDir(), "log"))
 	if err != nil {

@@ -25,7 +25,7 @@ type entry struct {
 	zeros            int64 // that follow the text
 }
 
-func tarred(t *testing.T, entries ...entry) []byte {
+func tarred(t testing.TB, entries ...entry) []byte {
 	t.Helper()
 	var out bytes.Buffer
 	w := tar.NewWriter(&out)
@@ -51,7 +51,7 @@ type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
-func gzipped(t *testing.T, content []byte) []byte {
+func gzipped(t testing.TB, content []byte) []byte {
 	t.Helper()
 	var out bytes.Buffer
 	w := gzip.NewWriter(&out)
@@ -64,7 +64,7 @@ func gzipped(t *testing.T, content []byte) []byte {
 	return out.Bytes()
 }
 
-func zstded(t *testing.T, content []byte) []byte {
+func zstded(t testing.TB, content []byte) []byte {
 	t.Helper()
 	w, err := zstd.NewWriter(nil)
 	if err != nil {

@@ -49,9 +49,16 @@ func newTown(t *testing.T) *town {
 	for n, i := range v.in {
 		v.in[n] = v.settle(i, muster.Running)
 	}
-	listener := v.net.listen(t, hostServer)
+	v.web = v.net.serve(t, hostServer, v.files)
+	return v
+}
+
+// serve serves files on a host until the test ends, and returns the URL that they are below.
+func (n *network) serve(t testing.TB, k int, files map[string][]byte) string {
+	t.Helper()
+	listener := n.listen(t, k)
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		content, ok := v.files[strings.TrimPrefix(r.URL.Path, "/")]
+		content, ok := files[strings.TrimPrefix(r.URL.Path, "/")]
 		if !ok {
 			http.NotFound(w, r)
 			return
@@ -64,12 +71,11 @@ func newTown(t *testing.T) *town {
 		_ = server.Close()
 		<-served
 	})
-	v.web = "http://" + listener.Addr().String() + "/"
-	return v
+	return "http://" + listener.Addr().String() + "/"
 }
 
 // listen listens on a host, at a port that is free.
-func (n *network) listen(t *testing.T, k int) net.Listener {
+func (n *network) listen(t testing.TB, k int) net.Listener {
 	t.Helper()
 	type listening struct {
 		on  net.Listener
@@ -92,7 +98,7 @@ func (n *network) listen(t *testing.T, k int) net.Listener {
 }
 
 // artifacts are what services are deployed from: a site for busybox, and a program that is built here.
-func artifacts(t *testing.T) map[string][]byte {
+func artifacts(t testing.TB) map[string][]byte {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "webapp")
 	build := exec.Command("go", "build", "-o", program, "-ldflags=-s -w", "./testdata/webapp")

@@ -75,7 +75,7 @@ func (n node) show(t *testing.T, id string) (i struct {
 }
 
 // until polls: other processes take their time.
-func until(t *testing.T, what string, ok func() bool) {
+func until(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); !ok(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {

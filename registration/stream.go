@@ -98,7 +98,11 @@ func (s *Stream) Run(ctx context.Context) error {
 			return ctx.Err()
 		}
 		if len(repairs) > 0 {
-			s.log.Warn("the stream of the discovery feed was repaired", "stream", s.opts.Name, "repairs", repairs)
+			level := slog.LevelWarn
+			if slices.Equal(repairs, []string{"created"}) {
+				level = slog.LevelInfo
+			}
+			s.log.Log(ctx, level, "the stream of the discovery feed was repaired", "stream", s.opts.Name, "repairs", repairs)
 		}
 		s.turn(err)
 		select {

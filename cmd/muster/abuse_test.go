@@ -148,7 +148,7 @@ func helloFrame() string {
 func TestServer_OutlivesAbandonedConnections(t *testing.T) {
 	t.Parallel()
 	const each = 1250
-	s := newServer(t, "--ping-interval", "1s")
+	s := newServer(t, "--ping-interval", "1s", "--registration-publish", "noop")
 	s.start()
 	api := s.client()
 	if _, err := api.ServerInfo(t.Context()); err != nil {

@@ -24,7 +24,7 @@ type crowd struct {
 // newCrowd registers the node: a change, and one for each of its machines.
 func newCrowd(t *testing.T, machines int) *crowd {
 	t.Helper()
-	s := newServer(t, "--unhealthy-after", "1h", "--prune-after", "2h")
+	s := newServer(t, "--registration-publish", "noop", "--unhealthy-after", "1h", "--prune-after", "2h")
 	s.start()
 	input := crashNode(0)
 	for k := range machines {

@@ -43,12 +43,16 @@ func (r *Registry) expire(ctx context.Context) {
 		}
 		for _, i := range r.outlived(v, now) {
 			w.Forget(i, "terminated a while ago")
+			for _, s := range v.servicesOf(i.ID) {
+				r.outputs.forget(s.ID)
+			}
 		}
 		for _, d := range v.drainSteps(now) {
 			r.drainStep(w, d, now)
 		}
 		for _, s := range r.outlivedServices(v, now) {
 			w.ForgetService(s, "removed a while ago")
+			r.outputs.forget(s.ID)
 		}
 		for _, n := range r.buried(v, now) {
 			w.ForgetNode(n, "pruned a while ago")

@@ -16,3 +16,9 @@ func (e *Embedded) GiveUp() error {
 
 // Parts are those of a feed.
 func (f *Feed) Parts() (*Embedded, *Conn, *Stream) { return f.embedded, f.conn, f.stream }
+
+// Both is the follower of a feed's mirror.
+func Both(k *Keeper, f Follower) Follower { return both{k, f} }
+
+// Join has a keeper compare itself with a mirror, as in a feed.
+func Join(m *Mirror, k *Keeper) { m.keeper = k }

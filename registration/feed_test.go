@@ -167,6 +167,9 @@ func TestFeed_TwoClustersShareAServer(t *testing.T) {
 	one.Replace(nil)
 	wait(t, one.Keeper)
 	sawTwo.until(t, "what is the other's stays", has(shared))
+	if c := two.Counts(); c.Publishes != 1 {
+		t.Errorf("the other had to publish again: %+v", c)
+	}
 	two.Replace(nil)
 	sawOne.until(t, "the last one has left", has())
 	if c := one.Counts(); c.Disputes != 1 {

@@ -273,7 +273,7 @@ func (k *Keeper) finish(s *slot, j job, o outcome) {
 	k.running--
 	s.busy = false
 	k.countLocked(o)
-	s.learn(j, o)
+	s.learn(o)
 	now := time.Now()
 	next := now
 	switch same := s.version == j.version; {

@@ -14,8 +14,8 @@ func (k *Keeper) Observe(m Message) {
 	if s == nil || s.busy || m.Sequence <= s.seq {
 		return
 	}
-	s.seq, s.sure, s.tried = m.Sequence, true, false
-	if s.want == nil || !s.there || m.Origin == k.opts.Origin && s.isWhat(m) {
+	s.saw(m.Sequence, m.Origin == k.opts.Origin)
+	if s.want == nil || !s.there || s.ours && s.isWhat(m) {
 		return
 	}
 	k.counts.Disputes++
@@ -41,7 +41,7 @@ func (k *Keeper) Lost(d Departure) {
 		s.version++ // whatever its worker does may have been before that
 		return
 	}
-	s.seq, s.sure, s.tried = d.Sequence, true, s.tried && d.Sequence == 0
+	s.saw(d.Sequence, false)
 	k.scheduleLocked(s, time.Now())
 	k.poke()
 }

@@ -17,7 +17,7 @@ type slot struct {
 	version int                  // raised with each change of want
 	there   bool                 // the feed is as desired, as far as we know
 	seq     uint64               // of the last message on the subject, as far as we know
-	sure    bool                 // seq is more than a guess
+	ours    bool                 // that message is one of ours
 	tried   bool                 // a message of ours may still be on its way
 	busy    bool                 // a worker has it
 	fails   int                  // in a row
@@ -33,14 +33,14 @@ type job struct {
 	want    *muster.Registration
 	version int
 	seq     uint64
-	sure    bool
+	ours    bool
 	tried   bool
 	refresh bool // the entry should be there already
 	probe   bool // it finds out whether the feed is up again
 }
 
 func (s *slot) job() job {
-	return job{subject: s.subject, want: s.want, version: s.version, seq: s.seq, sure: s.sure, tried: s.tried, refresh: s.there}
+	return job{subject: s.subject, want: s.want, version: s.version, seq: s.seq, ours: s.ours, tried: s.tried, refresh: s.there}
 }
 
 // deed is what a worker did.
@@ -55,24 +55,29 @@ const (
 
 // outcome is what came of a job.
 type outcome struct {
-	did  deed
-	seq  uint64
-	sure bool // seq is that of the subject's last message
-	err  error
+	did   deed
+	seq   uint64
+	known bool // seq is that of the subject's last message
+	ours  bool // which is one of ours
+	err   error
 }
 
 // learn takes what a job found out about the subject.
-func (s *slot) learn(j job, o outcome) {
+func (s *slot) learn(o outcome) {
+	s.ours = o.ours
 	switch {
 	case errors.Is(o.err, ErrUnavailable) || errors.Is(o.err, errStopped):
-		s.tried, s.sure = true, false
-	case o.sure && o.seq != s.seq:
-		s.seq, s.sure, s.tried = o.seq, true, false
-	case o.sure:
-		s.sure = true
-	default:
-		s.sure = false
+		s.tried = true
+	case o.known:
+		s.saw(o.seq, o.ours)
 	}
+}
+
+// saw notes the subject's last message. What of ours was on its way comes too late, unless it
+// comes after that one.
+func (s *slot) saw(seq uint64, ours bool) {
+	s.tried = s.tried && seq == s.seq
+	s.seq, s.ours = seq, ours
 }
 
 // isWhat tells whether a message is the entry that is desired.
@@ -91,7 +96,7 @@ func (k *Keeper) perform(ctx context.Context, j job) outcome {
 		did = refreshed
 		if j.want.TTL != nil && *j.want.TTL == muster.RegistrationTTLForever {
 			if last, err := k.pub.Last(ctx, j.subject); err != nil || last != nil && last.Sequence == j.seq {
-				return outcome{seq: j.seq, sure: err == nil, err: err}
+				return outcome{err: err, ours: err == nil}
 			}
 		}
 	}
@@ -99,7 +104,7 @@ func (k *Keeper) perform(ctx context.Context, j job) outcome {
 	if errors.Is(err, ErrOvertaken) {
 		return k.look(ctx, j, err)
 	}
-	return outcome{did, seq, err == nil, err}
+	return outcome{did: did, seq: seq, known: err == nil, ours: err == nil, err: err}
 }
 
 // look finds out what an overtaken message should come after; writing it is another job's,
@@ -110,15 +115,15 @@ func (k *Keeper) look(ctx context.Context, j job, overtaken error) outcome {
 	case err != nil:
 		return outcome{err: err}
 	case last == nil:
-		return outcome{sure: true, err: overtaken}
+		return outcome{known: true, err: overtaken}
 	default:
-		return outcome{seq: last.Sequence, sure: true, err: overtaken}
+		return outcome{seq: last.Sequence, known: true, ours: last.Origin == k.opts.Origin, err: overtaken}
 	}
 }
 
 // remove takes an entry out, if it is ours.
 func (k *Keeper) remove(ctx context.Context, j job) outcome {
-	if !j.sure && k.pub.Kind() == JetStream {
+	if !j.ours && k.pub.Kind() == JetStream {
 		last, err := k.pub.Last(ctx, j.subject)
 		if err != nil {
 			return outcome{err: err}
@@ -137,7 +142,7 @@ func (k *Keeper) remove(ctx context.Context, j job) outcome {
 		j.seq = last.Sequence
 	}
 	seq, err := k.pub.Remove(ctx, j.subject, j.seq)
-	return outcome{removed, seq, err == nil, err}
+	return outcome{did: removed, seq: seq, known: err == nil, ours: err == nil, err: err}
 }
 
 // agenda orders slots by when they are due.

@@ -159,10 +159,14 @@ func TestStream_ExpiresAfterItsRepair(t *testing.T) {
 }
 
 func TestStream_RunTellsOfEachTurn(t *testing.T) {
-	e := open(t)
-	_, js := raw(t, e)
+	virtually(t, testTurns)
+}
+
+func testTurns(t *testing.T) {
+	conn := connect(t, registration.ConnectOptions{Embedded: embedded(t, registration.EmbeddedOptions{})})
+	js := conn.JetStream()
 	states := make(chan registration.State, 10)
-	s := registration.NewStream(connect(t, registration.ConnectOptions{Embedded: e}), registration.StreamOptions{
+	s := registration.NewStream(conn, registration.StreamOptions{
 		CheckEvery: time.Hour, Logger: quiet(), OnState: func(s registration.State) { states <- s },
 	})
 	running(t, s.Run)

@@ -128,9 +128,11 @@ func (k *Keeper) repairLocked(findings []Finding, there map[string]*Message) {
 			s = &slot{subject: f.Subject, index: -1}
 			k.slots[f.Subject] = s
 		}
-		s.there, s.seq, s.sure = false, 0, true
+		s.there = false
 		if m := there[f.Subject]; m != nil {
-			s.seq = m.Sequence
+			s.saw(m.Sequence, m.Origin == k.opts.Origin)
+		} else {
+			s.saw(0, false)
 		}
 		s.version++
 		k.scheduleLocked(s, time.Now())

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -140,6 +141,7 @@ func (a *app) registrationAddCommand() *cobra.Command {
 	var entry entryFlags
 	var in muster.RegisterInput
 	var ttl string
+	var annotations []string
 	c := &cobra.Command{
 		Use: "add CLUSTER PROTOCOL NAME ADDRESS", Short: "Register an entry by hand", Long: registrationAddLong,
 		Example: "  muster registration add prod tcp db 10.0.0.6 --port 5432 --ttl 5m --annotation role=primary",
@@ -154,6 +156,10 @@ func (a *app) registrationAddCommand() *cobra.Command {
 				}
 				in.TTL = &span
 			}
+			var err error
+			if in.Annotations, err = readAnnotations(annotations); err != nil {
+				return err
+			}
 			return a.onEntry(c.Context(), func(ctx context.Context, api *client.Client) (*client.Entry, error) { return api.Register(ctx, in) })
 		},
 	}
@@ -161,8 +167,21 @@ func (a *app) registrationAddCommand() *cobra.Command {
 	entry.declare(f)
 	f.IntVar(&in.Priority, "priority", muster.DefaultPriority, "1 to 255, lower is preferred")
 	f.StringVar(&ttl, "ttl", "", "`SPAN` after which readers forget it, or never; the feed's longest when left out")
-	f.StringToStringVar((*map[string]string)(&in.Annotations), "annotation", nil, "a further fact, `KEY=VALUE`; may be repeated")
+	f.StringArrayVar(&annotations, "annotation", nil, "a further fact, `KEY=VALUE`; may be repeated")
 	return c
+}
+
+// readAnnotations reads each as it is: a value may have commas and quotes.
+func readAnnotations(texts []string) (muster.Map, error) {
+	m := muster.Map{}
+	for _, text := range texts {
+		key, value, ok := strings.Cut(text, "=")
+		if _, twice := m[key]; !ok || twice {
+			return nil, usageError("--annotation %s: write KEY=VALUE, each key once", quote(text))
+		}
+		m[key] = value
+	}
+	return m, nil
 }
 
 func (a *app) registrationRemoveCommand() *cobra.Command {

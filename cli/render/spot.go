@@ -1,7 +1,6 @@
 package render
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,7 +9,6 @@ import (
 	"path/filepath"
 	"syscall"
 
-	"github.com/google/renameio/v2"
 	"golang.org/x/sys/unix"
 )
 
@@ -104,7 +102,17 @@ func (s *spot) save(next state) error {
 	if err != nil {
 		return err
 	}
-	if err := renameio.WriteFile(filepath.Join(s.dir, stateName), text, 0o600, renameio.WithTempDir(s.dir)); err != nil {
+	path := filepath.Join(s.dir, stateName)
+	// A fixed name: whoever is killed leaves no more than one, and the lock keeps others away.
+	file, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(text)
+	if err := errors.Join(err, file.Sync(), file.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(path+".new", path); err != nil {
 		return err
 	}
 	s.state = next
@@ -151,7 +159,7 @@ func (s *spot) prepare(text []byte) error {
 	if err != nil {
 		return err
 	}
-	_, err = bytes.NewReader(text).WriteTo(file)
+	_, err = file.Write(text)
 	return errors.Join(err, s.likePresent(file), file.Sync(), file.Close())
 }
 

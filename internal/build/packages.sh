@@ -14,6 +14,7 @@ cd "$(dirname "$0")/../.."
 needs_root=(archive registry/images agent/nspawn agent/nspawn/cgroup agent/network agent/image internal/testhost cmd/muster)
 needs_chromium=(server/console/browsertest)
 needs_npm=(graph/transport/audit)
+needs_balancers=(cli/render/tooltest)
 alone=(agent/nspawn agent/network internal/testhost cmd/muster)
 
 module=$(go list -m)
@@ -35,6 +36,9 @@ in_lines() { printf "$module/%s\n" "$@"; }
 which=${1:?say which: together or alone}
 [ "$(id -u)" -eq 0 ] || leave_out "its instances and networks are real and need root" "${needs_root[@]}"
 command -v chromium >/dev/null || leave_out "it needs chromium" "${needs_chromium[@]}"
+for tool in nginx haproxy promtool; do
+	command -v "$tool" >/dev/null || leave_out "it needs $tool" "${needs_balancers[@]}"
+done
 command -v npm >/dev/null || leave_out "it needs Node.js and npm" "${needs_npm[@]}"
 
 packages=$(go list ./...)

@@ -15,7 +15,7 @@ want=${1:?say what for: run or test}
 # the tests need.
 build_packages=(gcc libc6-dev)
 node_packages=(systemd-container busybox-static e2fsprogs iproute2 nftables util-linux procps)
-test_packages=(chromium curl dbus systemd-sysv)
+test_packages=(chromium curl dbus haproxy nginx prometheus systemd-sysv)
 
 installed() {
 	if command -v dpkg-query >/dev/null; then
@@ -53,7 +53,8 @@ install_or_tell() {
 	if [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; then
 		echo "setup: installing $*" >&2
 		apt-get update -qq >&2
-		DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >&2
+		# RUNLEVEL: what is only tested with is not to be started by its installation.
+		RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >&2
 		return
 	fi
 	{
@@ -75,6 +76,7 @@ tell_what_is_left_out() {
 			exit 1
 			;;
 		chromium) echo "setup: left out without it: the console's test in a browser" >&2 ;;
+		nginx | haproxy | prometheus) echo "setup: left out without $package: the templates of examples/templates" >&2 ;;
 		npm) echo "setup: left out without it: the tests against JavaScript clients, and rebuilding the console" >&2 ;;
 		systemd-container) echo "setup: left out without it: real instances" >&2 ;;
 		dbus | systemd-sysv) echo "setup: left out without $package: hosts of systemd's to test on" >&2 ;;

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -18,10 +17,10 @@ import (
 	"github.com/muster-cloud/muster/registry"
 )
 
-// FeedOptions are the settings of the discovery feed. The zero value runs a NATS server in
-// this process, which nobody else reaches.
+// FeedOptions are the settings of the discovery feed. The zero value publishes nothing;
+// Publish alone runs a NATS server in this process, which nobody else reaches.
 type FeedOptions struct {
-	Publish     string        // how entries are published: jetstream, nats (best effort) or noop (not at all); jetstream
+	Publish     string        // how entries are published: jetstream, nats (best effort) or noop (not at all); noop
 	Listen      string        // address at which others reach the NATS server of this process; none
 	TokenFile   string        // a file with what they present then; nobody else may read it
 	URL         string        // of an existing NATS server or cluster, instead of one's own; none
@@ -34,19 +33,23 @@ type FeedOptions struct {
 
 // Validate refuses settings that no feed can have.
 func (o *FeedOptions) Validate() error {
-	switch o.Publish {
-	case "", string(registration.JetStream), string(registration.Plain), string(registration.Noop):
-	default:
-		return muster.InvalidField("registration-publish", "%.80q is none; use jetstream, nats or noop", o.Publish)
+	feed := o.feed("")
+	feed.Origin, feed.Embedded.Token = "x", "x" // they are known later
+	return feed.Validate()
+}
+
+// feed are the settings as the feed itself has them.
+func (o *FeedOptions) feed(dir string) registration.FeedOptions {
+	kind := registration.Kind(o.Publish)
+	if kind == "" {
+		kind = registration.Noop
 	}
-	if o.URL != "" && o.Context != "" {
-		return muster.InvalidField("nats-context", "a URL is given too; give one of them")
+	return registration.FeedOptions{
+		Kind:     kind,
+		Embedded: registration.EmbeddedOptions{Dir: dir, Listen: o.Listen},
+		Connect:  registration.ConnectOptions{URL: o.URL, Context: o.Context, Credentials: o.Credentials},
+		Stream:   registration.StreamOptions{Name: o.Stream, Replicas: o.Replicas, MaxAge: o.MaxAge},
 	}
-	if o.Listen != "" && (o.URL != "" || o.Context != "") {
-		return muster.InvalidField("nats-listen", "this process has no NATS server of its own when it uses another one; leave it out")
-	}
-	stream := o.stream(nil)
-	return stream.Validate()
 }
 
 // token reads what others present to the NATS server of this process.
@@ -61,101 +64,52 @@ func (o *FeedOptions) token() (string, error) {
 	return strings.TrimSpace(string(text)), nil
 }
 
-func (o *FeedOptions) stream(log *slog.Logger) registration.StreamOptions {
-	return registration.StreamOptions{Name: o.Stream, Replicas: o.Replicas, MaxAge: o.MaxAge, Logger: log}
-}
-
 // discovery publishes the cluster's entries and follows those of others.
 type discovery struct {
-	log      *slog.Logger
 	registry *registry.Registry
 	origin   string
-	kind     registration.Kind
-
-	embedded *registration.Embedded // nil: another server is used, or none
-	conn     *registration.Conn     // nil: nothing is published
-	stream   *registration.Stream
-	keeper   *registration.Keeper
-	mirror   *registration.Mirror
+	feed     *registration.Feed // nil: not opened yet
 	foreign  *foreign
 
 	mu   sync.Mutex
-	kept map[string]*muster.Registration // by subject: what the keeper was told
+	kept map[string]*muster.Registration // by subject: what the feed was told
 }
 
-// openDiscovery connects the feed. What cannot be reached now is tried for ever; only
-// settings that can never work are errors.
-func (s *Server) openDiscovery(ctx context.Context, origin string) error {
-	o := s.options.Feed
-	d := s.discovery
-	d.log, d.origin, d.kind = s.log, origin, registration.Kind(o.Publish)
-	if d.kind == "" {
-		d.kind = registration.JetStream
+// open connects the feed. What cannot be reached now is tried for ever; only settings that
+// can never work are errors.
+func (d *discovery) open(ctx context.Context, r *registry.Registry, o Options) (err error) {
+	d.registry, d.origin = r, r.ServerInfo().ClusterUID
+	d.foreign = &foreign{d: d, news: map[string]registry.Foreign{}, seen: map[string]bool{}, due: make(chan struct{}, 1)}
+	settings := o.Feed.feed(filepath.Join(o.DataDir, "nats"))
+	settings.Origin, settings.Follower, settings.OnState, settings.Logger = d.origin, d.foreign, d.turn, o.Logger
+	if settings.Embedded.Token, err = o.Feed.token(); err != nil {
+		return err
 	}
-	if d.kind == registration.Noop {
-		d.keeper = registration.NewKeeper(registration.NewNoop(), registration.KeeperOptions{Origin: origin, Logger: s.log})
-		return nil
+	feed, err := registration.OpenFeed(ctx, settings)
+	if err != nil {
+		return fmt.Errorf("open the discovery feed: %w", err)
 	}
-	connect := registration.ConnectOptions{URL: o.URL, Context: o.Context, Credentials: o.Credentials, OnChange: d.connection}
-	if o.URL == "" && o.Context == "" {
-		token, err := o.token()
-		if err != nil {
-			return err
-		}
-		d.embedded, err = registration.OpenEmbedded(ctx, registration.EmbeddedOptions{
-			Dir: filepath.Join(s.options.DataDir, "nats"), Listen: o.Listen, Token: token, Logger: s.log,
-		})
-		if err != nil {
-			return fmt.Errorf("start the NATS server of this process: %w", err)
-		}
-		connect.Embedded = d.embedded
-	}
-	var err error
-	if d.conn, err = registration.Connect(connect); err != nil {
-		return fmt.Errorf("connect to NATS: %w", err)
-	}
-	d.assemble(o)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.feed = feed
 	return nil
 }
 
-func (d *discovery) assemble(o FeedOptions) {
-	settings := o.stream(d.log)
-	if d.embedded != nil {
-		settings.Heal = d.embedded.Heal
+// turn notes that the feed can be reached, or no longer.
+func (d *discovery) turn(state registration.State) {
+	if !state.Up {
+		d.registry.FeedLost("the discovery feed cannot be reached: " + state.Reason)
 	}
-	settings.OnState = func(state registration.State) {
-		if state.Up {
-			d.keeper.Wake()
-		}
-	}
-	d.stream = registration.NewStream(d.conn, settings)
-	publisher := registration.NewJetStream(d.stream, d.origin)
-	if d.kind == registration.Plain {
-		publisher = registration.NewPlain(d.conn)
-	}
-	d.keeper = registration.NewKeeper(publisher, registration.KeeperOptions{Origin: d.origin, MaxAge: d.stream.MaxAge, Logger: d.log})
-	d.foreign = &foreign{d: d, news: map[string]registry.Foreign{}, seen: map[string]bool{}, due: make(chan struct{}, 1)}
-	d.mirror = registration.NewMirror(d.stream, d.foreign, registration.MirrorOptions{Logger: d.log})
-}
-
-// connection notes that the NATS server was lost, or is there again.
-func (d *discovery) connection(err error) {
-	if err != nil {
-		d.registry.FeedLost("the NATS server cannot be reached: " + err.Error())
-		return
-	}
-	d.keeper.Wake()
-	d.stream.Kick()
 }
 
 // Keep has exactly these entries published. One that may not be refreshed, and that was not
 // published in this life of the server, is left to run out by itself.
 func (d *discovery) Keep(entries []registry.FeedEntry) {
-	if d.keeper == nil {
-		return // it is not connected yet: the gate hands them over again
-	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if d.feed == nil {
+		return // it is not open yet: the gate hands them over again
+	}
 	wanted := map[string]*muster.Registration{}
 	for _, e := range entries {
 		subject := registration.Subject(e.Registration)
@@ -164,39 +118,35 @@ func (d *discovery) Keep(entries []registry.FeedEntry) {
 		}
 	}
 	d.kept = wanted
-	d.keeper.Replace(wanted)
+	d.feed.Replace(wanted)
 }
 
 // run works until ctx ends.
 func (d *discovery) run(ctx context.Context) error {
+	if d.kind() == registration.Noop {
+		d.registry.FeedSynced()
+	}
 	group, ctx := errgroup.WithContext(ctx)
-	work := func(run func(context.Context) error) {
+	for _, work := range []func(context.Context) error{d.feed.Run, d.foreign.run} {
 		group.Go(func() error {
-			if err := run(ctx); err != nil && ctx.Err() == nil {
+			if err := work(ctx); err != nil && ctx.Err() == nil {
 				return err
 			}
 			return nil
 		})
 	}
-	work(d.keeper.Run)
-	if d.conn == nil {
-		d.registry.FeedSynced()
-		return group.Wait()
-	}
-	work(d.stream.Run)
-	work(d.mirror.Run)
-	work(d.foreign.run)
 	return group.Wait()
 }
 
-func (d *discovery) close() (err error) {
-	if d.conn != nil {
-		d.conn.Close()
+func (d *discovery) kind() registration.Kind { return d.feed.Kind() }
+
+func (d *discovery) close() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.feed == nil {
+		return nil
 	}
-	if d.embedded != nil {
-		err = d.embedded.Close()
-	}
-	return err
+	return d.feed.Close()
 }
 
 // foreignBatch is how many news of others' entries are committed together.
@@ -217,7 +167,6 @@ type foreign struct {
 
 // Put takes an entry.
 func (f *foreign) Put(m registration.Message) {
-	f.d.keeper.Observe(m)
 	if m.Origin == f.d.origin || m.Entry == nil {
 		return
 	}
@@ -226,7 +175,6 @@ func (f *foreign) Put(m registration.Message) {
 
 // Gone takes the end of one.
 func (f *foreign) Gone(gone registration.Departure) {
-	f.d.keeper.Lost(gone)
 	f.tell(registry.Foreign{Subject: gone.Subject, Reason: string(gone.Reason)}, false)
 }
 
@@ -338,10 +286,10 @@ func (f *foreign) pause(ctx context.Context) bool {
 // Verify compares what this cluster should have in the feed with what is there; with
 // repair it is put right. CONFLICT: nothing is published.
 func (d *discovery) Verify(ctx context.Context, repair bool) ([]muster.FeedFinding, error) {
-	if d.conn == nil || d.kind != registration.JetStream {
+	if d.kind() != registration.JetStream {
 		return nil, muster.Errorf(muster.Conflict, "this server publishes nothing that could be verified: see --registration-publish")
 	}
-	found, err := d.keeper.Verify(ctx, d.stream, repair)
+	found, err := d.feed.Verify(ctx, repair)
 	if errors.Is(err, registration.ErrUnavailable) {
 		return nil, muster.Errorf(muster.Unavailable, "%w", err)
 	}

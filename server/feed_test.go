@@ -33,7 +33,7 @@ func openWithFeed(t *testing.T, dir string) (*server.Server, string) {
 	}
 	s, err := server.Open(t.Context(), server.Options{
 		DataDir: dir, Listen: "127.0.0.1:0", Keyless: true, Logger: slog.New(slog.DiscardHandler),
-		Feed: server.FeedOptions{Listen: address, TokenFile: token},
+		Feed: server.FeedOptions{Publish: "jetstream", Listen: address, TokenFile: token},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -165,7 +165,7 @@ func damage(t *testing.T, feed *feedReader, url string, c *client.Client) {
 func TestFeed_GoesOnWithoutNATS(t *testing.T) {
 	s, err := server.Open(t.Context(), server.Options{
 		DataDir: t.TempDir(), Listen: "127.0.0.1:0", Keyless: true, Logger: slog.New(slog.DiscardHandler),
-		Feed: server.FeedOptions{URL: "nats://127.0.0.1:1"},
+		Feed: server.FeedOptions{Publish: "jetstream", URL: "nats://127.0.0.1:1"},
 	})
 	if err != nil {
 		t.Fatal(err)

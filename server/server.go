@@ -116,8 +116,7 @@ func (s *Server) assemble(ctx context.Context) (err error) {
 	if err := s.openTLS(s.registry.ServerInfo().ClusterUID); err != nil {
 		return err
 	}
-	s.discovery.registry = s.registry
-	if err := s.openDiscovery(ctx, s.registry.ServerInfo().ClusterUID); err != nil {
+	if err := s.discovery.open(ctx, s.registry, o); err != nil {
 		return err
 	}
 	s.door = newDoorman(s)

@@ -31,7 +31,6 @@ func open(t *testing.T, o server.Options) *server.Server {
 	if o.DataDir == "" {
 		o.DataDir = t.TempDir()
 	}
-	o.Feed.Publish = "noop" // its own tests have one
 	if o.Listen == "" {
 		o.Listen, o.Keyless = "127.0.0.1:0", true
 	}
@@ -190,7 +189,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 func TestOpen_TakesTheAddressBeforeTheData(t *testing.T) {
 	first := open(t, server.Options{})
 	dir := filepath.Join(t.TempDir(), "data")
-	_, err := server.Open(t.Context(), server.Options{Keyless: true, Feed: server.FeedOptions{Publish: "noop"}, DataDir: dir, Listen: first.Addr().String(), Logger: slog.New(slog.DiscardHandler)})
+	_, err := server.Open(t.Context(), server.Options{Keyless: true, DataDir: dir, Listen: first.Addr().String(), Logger: slog.New(slog.DiscardHandler)})
 	if muster.CodeOf(err) != muster.Conflict || !strings.Contains(err.Error(), "the port is in use") {
 		t.Fatalf("a second server on the port got %v", err)
 	}
@@ -210,7 +209,7 @@ func TestOpen_GivesTheAddressBackWhenTheDataIsRefused(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	_, err = server.Open(t.Context(), server.Options{Keyless: true, Feed: server.FeedOptions{Publish: "noop"}, DataDir: dir, Listen: address, Logger: slog.New(slog.DiscardHandler)})
+	_, err = server.Open(t.Context(), server.Options{Keyless: true, DataDir: dir, Listen: address, Logger: slog.New(slog.DiscardHandler)})
 	if muster.CodeOf(err) != muster.Conflict {
 		t.Fatalf("a second server on the data directory got %v", err)
 	}

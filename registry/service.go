@@ -259,7 +259,8 @@ func (r *Registry) StopService(ctx context.Context, id muster.ServiceID) (*muste
 }
 
 // RemoveService ends a service for good, and the instance that was launched for it. It
-// is REMOVING until its node confirms that nothing of it is left.
+// is REMOVING until its node confirms that nothing of it is left. One that others may have
+// looked up keeps its instance until then, to be drained there.
 func (r *Registry) RemoveService(ctx context.Context, id muster.ServiceID) (*muster.Service, int64, error) {
 	return r.changeService(ctx, id, func(v View, w *Writes, s *muster.Service) (*muster.Service, error) {
 		if s.Status == muster.ServiceRemoving || s.Gone() {
@@ -276,11 +277,16 @@ func (r *Registry) RemoveService(ctx context.Context, id muster.ServiceID) (*mus
 			next.Status, next.StatusReason = muster.ServiceRemoving, "remove was asked for"
 			w.AssignService(next, next.StatusReason)
 		}
-		if s.OwnsInstance && i != nil {
+		if s.OwnsInstance && i != nil && (next.Gone() || !drains(s, i)) {
 			r.terminate(v, w, i, "its service "+string(s.ID)+" was removed")
 		}
 		return next, nil
 	})
+}
+
+// drains reports whether a service goes on for a while when it is to end.
+func drains(s *muster.Service, i *muster.Instance) bool {
+	return s.Status == muster.ServiceRunning && len(s.RegisterWhenStable) > 0 && s.DrainFor > 0 && i.Status == muster.Running
 }
 
 func nodeOfInstance(i *muster.Instance) muster.NodeUID {

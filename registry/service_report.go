@@ -52,6 +52,9 @@ func (r *Registry) observeServices(v View, w *Writes, i *muster.Instance, m *mus
 			r.removed(next, "its node confirmed that it is gone")
 			r.outputs.forget(s.ID)
 			w.Service(next, next.StatusReason)
+			if s.OwnsInstance {
+				r.terminate(v, w, i, "its service "+string(s.ID)+" was removed")
+			}
 		}
 	}
 }

@@ -180,6 +180,31 @@ func TestService_LaunchesAnInstanceAndTakesItAlong(t *testing.T) {
 	wantStatus(t, h.world, i.ID, muster.Terminating)
 }
 
+func TestService_IsDrainedBeforeItsInstanceGoes(t *testing.T) {
+	h := newHost(t, setup{})
+	size := muster.Nano
+	s, _, err := h.DeployService(ctx, muster.DeployServiceInput{
+		Type: &size, Name: "web", Command: []string{"httpd"}, Port: 80, RegisterWhenStable: []muster.RegistrationSpec{{Cluster: "prod", Protocol: "http"}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.instance = h.Instance(s.InstanceID)
+	h.tell(t, muster.Running)
+	h.tell(t, muster.Running, said(s, muster.ServiceRunning, muster.HealthOK))
+	if _, _, err := h.RemoveService(ctx, s.ID); err != nil {
+		t.Fatal(err)
+	}
+	h.tell(t, muster.Running, said(s, muster.ServiceStopping, muster.HealthUnknown))
+	wantStatus(t, h.world, s.InstanceID, muster.Running)
+	h.tell(t, muster.Running)
+	wantStatus(t, h.world, s.InstanceID, muster.Terminating)
+	if s = h.Service(s.ID); s.Status != muster.ServiceRemoved {
+		t.Errorf("the service is %s", s.Status)
+	}
+	checkLog(t, h.world)
+}
+
 func TestService_Ports(t *testing.T) {
 	h := newHost(t, setup{})
 	publish := func(port int) func(*muster.DeployServiceInput) {

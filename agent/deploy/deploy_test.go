@@ -328,6 +328,24 @@ func TestManager_LooksAfterNothingThatIsGone(t *testing.T) {
 	}
 }
 
+// TestManager_DoesNothingTwice is told the same each 10 s for an hour.
+func TestManager_DoesNothingTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		defer func() { n.stop(); n.host.Close() }()
+		n.want(true, service())
+		n.wantSaid(time.Second, muster.ServiceRunning, muster.HealthOK)
+		before := n.listed.Load()
+		for range 360 {
+			n.want(true, service())
+			n.settled(10 * time.Second)
+		}
+		if looks := n.listed.Load() - before; looks == 0 || looks > 60 {
+			t.Errorf("processes were listed %d times in an hour, want once a minute", looks)
+		}
+	})
+}
+
 // TestManager_WaitsForWhatTakesSeveralRuns has a new agent find a service that is well, by a check that has to pass more
 // than once.
 func TestManager_WaitsForWhatTakesSeveralRuns(t *testing.T) {

@@ -3,6 +3,7 @@ package deploy
 import (
 	"context"
 	"path"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -64,11 +65,16 @@ func (u *unit) nudge() {
 	}
 }
 
+// set says what is wanted. When that is what was wanted already, there is nothing to do: to look at a process
+// costs a look at all of them.
 func (u *unit) set(w wanted) {
 	u.mu.Lock()
+	same := reflect.DeepEqual(u.want, w)
 	u.want = w
 	u.mu.Unlock()
-	u.nudge()
+	if !same {
+		u.nudge()
+	}
 }
 
 func (u *unit) wanted() wanted {
@@ -76,6 +82,9 @@ func (u *unit) wanted() wanted {
 	defer u.mu.Unlock()
 	return u.want
 }
+
+// relook is when a service is looked at again that nobody has told anything of.
+const relook = time.Minute
 
 // run works on the service until nothing is wanted of it or ctx ends.
 func (u *unit) run(ctx context.Context) {
@@ -91,20 +100,19 @@ func (u *unit) run(ctx context.Context) {
 		}
 		wait := u.pass(ctx, w)
 		looked()
-		var due <-chan time.Time
-		if wait > 0 {
-			due = time.After(wait)
+		if wait == 0 {
+			wait = relook
 		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-u.woken:
-		case <-due:
+		case <-time.After(wait):
 		}
 	}
 }
 
-// pass does what is to be done now, and says when to look again; 0: when it is woken.
+// pass does what is to be done now, and says when to look again; 0: when it is woken, or after a while.
 func (u *unit) pass(ctx context.Context, w wanted) time.Duration {
 	s := w.service
 	if u.attended != (driver.ProcessRef{}) && u.attended != w.ref() {

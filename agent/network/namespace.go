@@ -24,6 +24,9 @@ func newNamespace(name string) (netns.NsHandle, error) {
 	}
 	defer own.Close()
 	ns, err := netns.NewNamed(name)
+	if err == nil {
+		admitLowPorts()
+	}
 	if back := netns.Set(own); back != nil {
 		// The thread stays locked, so that it ends with the goroutine: no other code may run in this namespace.
 		return netns.None(), fmt.Errorf("return to the own network namespace: %w", errors.Join(back, err))
@@ -33,6 +36,13 @@ func newNamespace(name string) (netns.NsHandle, error) {
 		return netns.None(), fmt.Errorf("network namespace %s: %w", name, err)
 	}
 	return ns, nil
+}
+
+// admitLowPorts lets everybody in this thread's network namespace have ports below 1024: in a
+// network of an instance's own they are nobody else's, and services run as nobody.
+func admitLowPorts() {
+	// Where that cannot be written they are root's, as on any machine.
+	_ = os.WriteFile("/proc/sys/net/ipv4/ip_unprivileged_port_start", []byte("0"), 0)
 }
 
 // deleteNamespace removes the name; the namespace goes with its last process.

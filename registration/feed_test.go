@@ -92,6 +92,36 @@ func TestFeed_WithoutAnyOption(t *testing.T) {
 	})
 }
 
+// What an earlier life left and nobody desires goes by itself, but for what may still be
+// desired when its node is heard of.
+func TestFeed_RemovesStraysButSparesSome(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		dir := t.TempDir()
+		a, b, c := entry("a", "10.0.0.1", 80, time.Hour), entry("b", "10.0.0.1", 80, time.Minute), entry("c", "10.0.0.1", 80, time.Hour)
+		f, _, stop := opened(t, registration.FeedOptions{Embedded: registration.EmbeddedOptions{Dir: dir}})
+		f.Replace(wanted(a, b, c))
+		wait(t, f.Keeper)
+		stop()
+		f, r, _ := opened(t, registration.FeedOptions{Embedded: registration.EmbeddedOptions{Dir: dir}})
+		time.Sleep(30 * time.Second)
+		r.until(t, "nothing goes before anybody said what is desired", has(a, b, c))
+		if findings, err := f.Verify(t.Context(), true); err != nil || len(findings) != 0 {
+			t.Errorf("got %v, %v", findings, err)
+		}
+		f.Replace(wanted(a), registration.Subject(b))
+		if findings, err := f.Verify(t.Context(), false); err != nil || len(findings) != 1 || findings[0].Subject != registration.Subject(c) {
+			t.Errorf("got %v, %v", findings, err)
+		}
+		time.Sleep(20 * time.Second)
+		r.until(t, "c is gone", has(a, b))
+		time.Sleep(time.Minute)
+		r.until(t, "b has run out", has(a))
+		if c := f.Counts(); c.Markers != 1 {
+			t.Errorf("got %+v", c)
+		}
+	})
+}
+
 // ccm's rm purges, and its init switches off what lookups need.
 func TestFeed_HealsWhatOthersDo(t *testing.T) {
 	virtually(t, func(t *testing.T) {

@@ -65,6 +65,7 @@ type Keeper struct {
 
 	mu      sync.Mutex
 	slots   map[string]*slot
+	spared  map[string]bool // nil: nobody has said yet what is desired in all
 	due     agenda
 	running int
 	state   State
@@ -100,10 +101,15 @@ func (k *Keeper) Set(changes map[string]*muster.Registration) {
 	k.poke()
 }
 
-// Replace says all that is desired.
-func (k *Keeper) Replace(all map[string]*muster.Registration) {
+// Replace says all that is desired. What an earlier life of ours left in the feed and is not in all is a
+// stray, but for the subjects that are spared: they are left to run out by themselves.
+func (k *Keeper) Replace(all map[string]*muster.Registration, spared ...string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	k.spared = make(map[string]bool, len(spared))
+	for _, subject := range spared {
+		k.spared[subject] = true
+	}
 	for subject := range k.slots {
 		if all[subject] == nil {
 			k.setLocked(subject, nil)

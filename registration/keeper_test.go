@@ -276,7 +276,7 @@ func TestKeeper_TakesOverFromItsEarlierLife(t *testing.T) {
 
 		k, stop = life()
 		defer stop()
-		k.Set(wanted(stays))
+		k.Replace(wanted(stays))
 		k.Set(desired{registration.Subject(taken): nil}) // it is not ours any more
 		wait(t, k)
 		findings, err := k.Verify(t.Context(), s, true)

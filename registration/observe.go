@@ -46,17 +46,32 @@ func (k *Keeper) Lost(d Departure) {
 	k.poke()
 }
 
-// compare finds what a Mirror that is up to date should have seen by now and has not: it was gone
-// again before the Mirror looked.
-func (k *Keeper) compare(seen func(subject string) bool) {
+// compare takes in what a Mirror that is up to date has seen. What it should have seen by now and has
+// not was gone again before it looked; what it has seen of ours and nobody desires is a stray.
+func (k *Keeper) compare(seen map[string]sight) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	now := time.Now()
 	for subject, s := range k.slots {
-		if s.want != nil && s.there && !s.busy && now.Sub(s.wrote) >= unseenPause && !seen(subject) {
+		if s.want != nil && s.there && !s.busy && now.Sub(s.wrote) >= unseenPause && !seen[subject].entry {
 			s.there = false
 			k.scheduleLocked(s, now)
 		}
 	}
+	strays := 0
+	for subject, saw := range seen {
+		if saw.ours && k.isStrayLocked(subject) {
+			strays++
+			k.setLocked(subject, nil) // which looks whose it is before it removes it
+		}
+	}
+	if strays > 0 {
+		k.log.Info("entries of ours that nobody desires are removed from the discovery feed", "count", strays)
+	}
 	k.poke()
+}
+
+// isStrayLocked tells whether an entry of ours on a subject is one that nobody desires.
+func (k *Keeper) isStrayLocked(subject string) bool {
+	return k.spared != nil && !k.spared[subject] && k.slots[subject] == nil
 }

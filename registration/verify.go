@@ -33,8 +33,7 @@ type Finding struct {
 // live and origin, and returns what differs, by subject. Subjects about which something is under way
 // are left out. With repair each is put right, soon after: Wait tells when.
 //
-// A server that begins should do so once it knows what is desired: what an earlier
-// life of it left in the feed is a Stray.
+// There are no strays before Replace has said what is desired in all.
 func (k *Keeper) Verify(ctx context.Context, s *Stream, repair bool) ([]Finding, error) {
 	start := time.Now()
 	held, err := Held(ctx, s)
@@ -73,24 +72,24 @@ func (k *Keeper) Verify(ctx context.Context, s *Stream, repair bool) ([]Finding,
 func (k *Keeper) strays(ctx context.Context, there map[string]*Message) ([]Finding, error) {
 	var findings []Finding
 	for subject, m := range there {
-		if m.Origin != k.opts.Origin || k.has(subject) {
+		if m.Origin != k.opts.Origin || !k.isStray(subject) {
 			continue
 		}
 		last, err := k.pub.Last(ctx, subject)
 		if err != nil {
 			return nil, err
 		}
-		if last != nil && last.Gone == "" && last.Origin == k.opts.Origin && !k.has(subject) {
+		if last != nil && last.Gone == "" && last.Origin == k.opts.Origin && k.isStray(subject) {
 			findings = append(findings, Finding{subject, strayOf(m)})
 		}
 	}
 	return findings, nil
 }
 
-func (k *Keeper) has(subject string) bool {
+func (k *Keeper) isStray(subject string) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.slots[subject] != nil
+	return k.isStrayLocked(subject)
 }
 
 func strayOf(m *Message) Damage {

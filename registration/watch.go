@@ -83,6 +83,7 @@ type sight struct {
 	round   int
 	entry   bool      // it was told by Put
 	bad     bool      // it was no entry
+	ours    bool      // it is the keeper's, and no marker
 	expires time.Time // when the server removes it; zero: it doesn't
 }
 
@@ -197,7 +198,7 @@ func (m *Mirror) finish() {
 // compare has the Keeper, if there is one, see what is there.
 func (m *Mirror) compare() {
 	if m.keeper != nil {
-		m.keeper.compare(func(subject string) bool { return m.known[subject].entry })
+		m.keeper.compare(m.known)
 	}
 }
 
@@ -237,7 +238,10 @@ func (m *Mirror) take(msg Message) {
 	if msg.Err != nil && !before.bad { // once for whoever keeps writing it
 		m.log.Warn("a message in the discovery feed is not as it should be", "subject", fmt.Sprintf("%.200q", msg.Subject), "sequence", msg.Sequence, "err", msg.Err)
 	}
-	m.known[msg.Subject] = sight{seq: msg.Sequence, round: m.round, entry: msg.Entry != nil, bad: msg.Err != nil, expires: m.expiry(msg)}
+	m.known[msg.Subject] = sight{
+		seq: msg.Sequence, round: m.round, entry: msg.Entry != nil, bad: msg.Err != nil, expires: m.expiry(msg),
+		ours: m.keeper != nil && msg.Gone == "" && msg.Origin == m.keeper.opts.Origin,
+	}
 	switch {
 	case msg.Entry == nil:
 		// What is no entry has taken the place of the one that was there.

@@ -111,14 +111,17 @@ func (d *discovery) Keep(entries []registry.FeedEntry) {
 		return // it is not open yet: the gate hands them over again
 	}
 	wanted := map[string]*muster.Registration{}
+	var spared []string
 	for _, e := range entries {
 		subject := registration.Subject(e.Registration)
 		if _, before := d.kept[subject]; e.Refresh || before {
 			wanted[subject] = e.Registration
+		} else {
+			spared = append(spared, subject)
 		}
 	}
 	d.kept = wanted
-	d.feed.Replace(wanted)
+	d.feed.Replace(wanted, spared...)
 }
 
 // run works until ctx ends.

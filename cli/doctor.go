@@ -22,7 +22,11 @@ each check has found, and where it is not OK, what to do. With FAIL an agent can
 work; WARN is worth a look. Give it the settings that the agent will have.
 
 It changes nothing, and needs no root, but without it not everything is checked.
-The exit code is 8 when a check is FAIL, else 0.`
+The exit code is 8 when a check is FAIL, else 0.
+
+With --verify-feed the server compares what this cluster should have in the discovery feed
+with what is there, message by message; the exit code is 8 when something differs. With
+--repair it is put right. That needs the role ADMIN.`
 
 // doctorFlags are those settings of an agent that a machine is examined for, and
 // the server's instance network, which only the server knows.
@@ -32,12 +36,21 @@ type doctorFlags struct {
 }
 
 func (a *app) doctorCommand() *cobra.Command {
-	d := doctorFlags{network: server.Defaults().InstanceNetwork}
+	d, feed := doctorFlags{network: server.Defaults().InstanceNetwork}, feedCheck{}
 	c := &cobra.Command{
 		Use: "doctor", Short: "Examine this machine: can an agent work here?", Long: doctorLong, Args: exactly(0, "no arguments"),
-		Example: "  sudo muster doctor\n  sudo muster doctor --server http://10.0.0.1:9000 --listen 10.0.0.2:8080",
-		RunE:    func(c *cobra.Command, _ []string) error { return a.doctor(c.Context(), d) },
+		Example: "  sudo muster doctor\n  sudo muster doctor --server http://10.0.0.1:9000 --listen 10.0.0.2:8080\n  muster doctor --verify-feed --repair",
+		RunE: func(c *cobra.Command, _ []string) error {
+			switch {
+			case feed.verify:
+				return a.verifyFeed(c.Context(), feed.repair)
+			case feed.repair:
+				return usageError("--repair is of the discovery feed; give --verify-feed too")
+			}
+			return a.doctor(c.Context(), d)
+		},
 	}
+	feed.declare(c.Flags())
 	settings(c.Flags(), func(f *pflag.FlagSet) {
 		f.StringVar(&d.id, "id", "", "`NAME` of this node; the hostname when left out")
 		f.StringVar(&d.listen, "listen", agent.DefaultListen, "`ADDRESS` that the agent will listen on")

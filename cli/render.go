@@ -204,7 +204,7 @@ func (a *app) keepFiles(ctx context.Context, targets []render.Target, o render.O
 // with the exit code of the first.
 func (a *app) renderProblem(err error) error {
 	first, ok := errors.AsType[*render.Error](err)
-	if !ok {
+	if !ok || errors.Is(err, context.Canceled) {
 		return err
 	}
 	for _, problem := range render.Problems(err) {

@@ -42,7 +42,8 @@ func (b *batch) follow(actor muster.Actor, before, after *muster.Instance, gone 
 		}
 		next := s.Clone()
 		reason := followed(next, after)
-		if next.Publish != nil && next.Publish.Port == 0 && before.NodeUID == "" && after.NodeUID != "" {
+		begins := before.NodeUID == "" || after.Status == muster.Provisioning
+		if next.Publish != nil && next.Publish.Port == 0 && begins && after.NodeUID != "" && !next.Gone() {
 			b.publish(next, after.NodeUID)
 			reason = "its instance was placed"
 		}

@@ -169,18 +169,27 @@ func (r *Registry) put(v View, w *Writes, s *muster.Service, i *muster.Instance)
 	} else {
 		s.StatusReason = "its instance is " + string(i.Status)
 	}
-	if s.Publish != nil && i.NodeUID != "" {
-		p := *s.Publish
-		s.Publish = &p
-		if p.Port == 0 {
-			if s.Publish.Port = v.freePort(i.NodeUID, p.Protocol, r.ports()); s.Publish.Port == 0 {
-				return muster.Errorf(muster.NoCapacity, "%s", noPort(r.ports()))
-			}
-		} else if other := v.holder(i.NodeUID, p); other != nil {
-			return &muster.Error{Code: muster.Conflict, Field: "publish.port", Message: "the service " + string(other.ID) + " has that port of the node: choose another, or leave it out for any that is free"}
-		}
+	if err := r.givePort(v, s, i); err != nil {
+		return err
 	}
 	w.AssignService(s, "deployed")
+	return nil
+}
+
+// givePort gives a service that is to be published the port of its node that it asks for, or one that is free.
+func (r *Registry) givePort(v View, s *muster.Service, i *muster.Instance) error {
+	if s.Publish == nil || i.NodeUID == "" {
+		return nil
+	}
+	p := *s.Publish
+	if p.Port == 0 {
+		if p.Port = v.freePort(i.NodeUID, p.Protocol, r.ports()); p.Port == 0 {
+			return muster.Errorf(muster.NoCapacity, "%s", noPort(r.ports()))
+		}
+	} else if other := v.holder(i.NodeUID, p); other != nil && other.ID != s.ID {
+		return &muster.Error{Code: muster.Conflict, Field: "publish.port", Message: "the service " + string(other.ID) + " has that port of the node: choose another, or leave it out for any that is free"}
+	}
+	s.Publish = &p
 	return nil
 }
 
@@ -192,7 +201,7 @@ func (r *Registry) StartService(ctx context.Context, id muster.ServiceID) (*must
 	return r.changeService(ctx, id, func(v View, w *Writes, s *muster.Service) (*muster.Service, error) {
 		switch s.Status {
 		case muster.ServiceStopped, muster.ServiceFailed, muster.ServiceStopping, muster.ServiceLost:
-			return v.begin(w, s, "start was asked for")
+			return r.beginService(v, w, s, "start was asked for")
 		case muster.ServiceRemoving:
 			return nil, muster.Errorf(muster.Conflict, "service %s is being removed: deploy another one", s.ID)
 		}
@@ -209,7 +218,7 @@ func (r *Registry) RestartService(ctx context.Context, id muster.ServiceID) (*mu
 		case s.Announced:
 			return nil, announced(s)
 		}
-		return v.begin(w, s, "restart was asked for")
+		return r.beginService(v, w, s, "restart was asked for")
 	})
 }
 
@@ -217,13 +226,16 @@ func announced(s *muster.Service) error {
 	return muster.Errorf(muster.Conflict, "service %s was announced: whoever runs its process starts and stops it; remove it to end its checks and its entries", s.ID)
 }
 
-// begin gives a service a new generation.
-func (v View) begin(w *Writes, s *muster.Service, reason string) (*muster.Service, error) {
+// beginService gives a service a new generation, and the port that it did not get when there was none.
+func (r *Registry) beginService(v View, w *Writes, s *muster.Service, reason string) (*muster.Service, error) {
 	i := v.Instance(s.InstanceID)
 	if i == nil || i.Status != muster.Running && i.Status != muster.Provisioning && i.Status != muster.Pending {
 		return nil, muster.Errorf(muster.Conflict, "the instance %s of service %s does not run: start it first, with muster instance start %s", s.InstanceID, s.ID, s.InstanceID)
 	}
 	next := s.Clone()
+	if err := r.givePort(v, next, i); err != nil {
+		return nil, err
+	}
 	next.Generation++
 	next.Desired, next.Restarts, next.PID, next.ExitCode, next.EndedAt = muster.WantRunning, 0, nil, nil, nil
 	next.Status, next.StatusReason = muster.ServiceDeploying, ""

@@ -47,6 +47,7 @@ func TestHosts(t *testing.T) {
 		}
 		h.reachEachOther(t, web)
 	})
+	run("a key is replaced", func(t *testing.T) { h.keyReplaced(t, web[h.light[1]]) })
 	run("a route is in the way", h.routeInTheWay)
 	run("a certificate is renewed", h.certificateRenewed)
 	run("a node goes", h.nodeGoes)

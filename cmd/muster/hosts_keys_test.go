@@ -15,6 +15,7 @@ import (
 	"github.com/muster-cloud/muster"
 	"github.com/muster-cloud/muster/agent"
 	"github.com/muster-cloud/muster/client"
+	"github.com/muster-cloud/muster/keyfile"
 	"github.com/muster-cloud/muster/registry/auth"
 )
 
@@ -91,6 +92,37 @@ func (h *hosts) mustCLI(args ...string) string {
 		h.t.Fatalf("muster %s: %v: %s", strings.Join(args, " "), err, out)
 	}
 	return out
+}
+
+// keyReplaced gives a node another key, as docs/keys.md says. An instance of its runs on.
+func (h *hosts) keyReplaced(t *testing.T, i *client.Instance) {
+	l := h.light[1]
+	node, had := h.await(l, 1), l.credentials(t)
+	key, err := auth.ParseKey(had.Key())
+	if err != nil {
+		t.Fatal(err)
+	}
+	made, err := h.api.RotateAccessKey(t.Context(), muster.KeyID(key.ID), 2*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := keyfile.Write(filepath.Join(l.state, "access.key"), []byte(made.Text)); err != nil {
+		t.Fatal(err)
+	}
+	l.stop()
+	l.start(t, "muster")
+	if again := h.await(l, node.Incarnation+1); again.UID != node.UID || l.credentials(t).Key() != made.Text {
+		t.Errorf("it is node %s, was %s", again.UID, node.UID)
+	}
+	if now, err := h.api.Instance(t.Context(), i.ID); err != nil || now.Status != muster.Running || now.PID == nil || *now.PID != *i.PID {
+		t.Errorf("the instance is %+v, %v", now, err)
+	}
+	thief := h.from(1, had.Key(), had.Trust())
+	until(t, "the key that it had opens nothing", func() bool {
+		_, err := thief.Assignments(t.Context(), node.UID, node.Incarnation+1)
+		return muster.CodeOf(err) == muster.Unauthenticated
+	})
+	h.beatOn(t, 2)
 }
 
 // keyRevoked revokes a node's key: the node is out at once. Its machine is reinstalled, and joins under its old name

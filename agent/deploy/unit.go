@@ -130,6 +130,7 @@ func (u *unit) pass(ctx context.Context, w wanted) time.Duration {
 		u.tell(w, muster.ServiceReportInput{Status: muster.ServicePending, Reason: "its instance does not run", Health: muster.HealthBad})
 		return 0
 	case s.Announced:
+		u.adopted = true // it ran before, whoever looks at it
 		u.expose(ctx, w, time.Now())
 		return u.tellRunning(w, proc.Status{State: proc.Running})
 	case u.m.processes == nil:

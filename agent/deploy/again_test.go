@@ -1,0 +1,188 @@
+package deploy_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/muster-cloud/muster"
+	"github.com/muster-cloud/muster/agent/deploy"
+	"github.com/muster-cloud/muster/agent/driver"
+	"github.com/muster-cloud/muster/agent/driver/drivertest"
+)
+
+// running counts the processes that run.
+func (n *node) running() (count int) {
+	all, err := n.driver.ListProcesses(n.t.Context())
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	for _, p := range all {
+		if p.State != driver.Exited {
+			count++
+		}
+	}
+	return count
+}
+
+// TestManager_RemovesBeforeItSaysNothing removes what an earlier agent started.
+func TestManager_RemovesBeforeItSaysNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		defer func() { n.stop(); n.host.Close() }()
+		n.want(true, service())
+		n.wantSaid(time.Second, muster.ServiceRunning, muster.HealthOK)
+		n.stop()
+		n.start()
+		gone := service()
+		gone.Desired = muster.WantTerminated
+		n.want(true, gone)
+		if r := n.said(); r.Status != muster.ServiceRemoving || len(n.host.Processes()) != 1 {
+			t.Errorf("with %v there, it is said: %+v", n.host.Processes(), r)
+		}
+		if r := n.settled(5 * time.Second); r.ID != "" || len(n.host.Processes()) != 0 {
+			t.Errorf("with %v there, it is said: %+v", n.host.Processes(), r)
+		}
+	})
+}
+
+// TestManager_LooksAfterNothingThatIsGone counts how often processes are listed once nothing is wanted any more.
+func TestManager_LooksAfterNothingThatIsGone(t *testing.T) {
+	for name, end := range map[string]func(*node){
+		"left out":                func(n *node) { n.manager.Want(nil) },
+		"in a machine that ended": func(n *node) { n.want(false, service()) },
+		"in a machine of a restart": func(n *node) {
+			n.manager.Want([]deploy.Machine{{Name: "c1-i-1-2", Addr: "10.213.0.2", Services: []*muster.ServiceAssignment{service()}}})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := newNode(t)
+				defer func() { n.stop(); n.host.Close() }()
+				n.want(true, service())
+				n.wantSaid(time.Second, muster.ServiceRunning, muster.HealthOK)
+				end(n)
+				n.settled(time.Second)
+				if err := n.driver.Remove(t.Context(), machine); err != nil {
+					t.Fatal(err)
+				}
+				n.settled(time.Second)
+				before := n.listed.Load()
+				if n.settled(time.Hour); n.listed.Load() != before {
+					t.Errorf("processes were listed %d times in an hour, want none", n.listed.Load()-before)
+				}
+			})
+		})
+	}
+}
+
+// TestManager_KnowsAnnouncedOnes has a new agent look at a process that is somebody else's.
+func TestManager_KnowsAnnouncedOnes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		defer func() { n.stop(); n.host.Close() }()
+		s := service()
+		s.Announced, s.Command = true, nil
+		s.Checks = []muster.Check{muster.Check{Name: "plugin", Kind: muster.ExecCheck, Command: []string{"plugin"}, PassAfter: 2}.WithDefaults()}
+		n.host.Program("plugin", func(*drivertest.Process) int { return 0 })
+		for range 2 {
+			n.want(true, s)
+			if r := n.settled(time.Second); r.ID != "" {
+				t.Errorf("before it is known, it is said: %+v", r)
+			}
+			n.wantSaid(10*time.Second, muster.ServiceRunning, muster.HealthOK)
+			n.stop()
+			n.start()
+		}
+	})
+}
+
+// TestManager_DoesNothingTwice is told the same each 10 s for an hour.
+func TestManager_DoesNothingTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		defer func() { n.stop(); n.host.Close() }()
+		n.want(true, service())
+		n.wantSaid(time.Second, muster.ServiceRunning, muster.HealthOK)
+		before := n.listed.Load()
+		for range 360 {
+			n.want(true, service())
+			n.settled(10 * time.Second)
+		}
+		if looks := n.listed.Load() - before; looks == 0 || looks > 60 {
+			t.Errorf("processes were listed %d times in an hour, want once a minute", looks)
+		}
+	})
+}
+
+// TestManager_WaitsForWhatTakesSeveralRuns has a new agent find a service that is well, by a check that has to pass more
+// than once.
+func TestManager_WaitsForWhatTakesSeveralRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		defer func() { n.stop(); n.host.Close() }()
+		s := service()
+		s.Checks = []muster.Check{muster.Check{Name: "plugin", Kind: muster.ExecCheck, Command: []string{"plugin"}, PassAfter: 6}.WithDefaults()}
+		n.host.Program("plugin", func(*drivertest.Process) int { return 0 })
+		n.want(true, s)
+		n.wantSaid(61*time.Second, muster.ServiceRunning, muster.HealthOK)
+		n.stop()
+		n.start()
+		n.want(true, s)
+		if r := n.settled(45 * time.Second); r.ID != "" {
+			t.Errorf("before it is known, it is said: %+v", r)
+		}
+		n.wantSaid(10*time.Second, muster.ServiceRunning, muster.HealthOK)
+	})
+}
+
+// TestManager_KnowsWhatHasEnded has a new agent find a process that was given up, whose files cannot be got any more.
+func TestManager_KnowsWhatHasEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		defer func() { n.stop(); n.host.Close() }()
+		s := service()
+		s.Restart.When = muster.RestartNever
+		n.want(true, s)
+		n.wantSaid(time.Second, muster.ServiceRunning, muster.HealthOK)
+		n.stop()
+		if err := n.host.ExitProcess(driver.ProcessRef{Machine: machine, Name: "svc-1"}, 3); err != nil {
+			t.Fatal(err)
+		}
+		n.start()
+		s.DeployURL = "file:///nowhere"
+		n.want(true, s)
+		if r := n.wantSaid(time.Second, muster.ServiceFailed, muster.HealthBad); r.ExitCode == nil || *r.ExitCode != 3 {
+			t.Errorf("it is said: %+v", r)
+		}
+	})
+}
+
+func TestManager_DrainsBeforeItStops(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		defer func() { n.stop(); n.host.Close() }()
+		s := service()
+		s.Drain, s.Publish = 5*time.Second, &muster.Published{Port: 30000, Protocol: muster.TCP}
+		n.want(true, s)
+		first := n.wantSaid(time.Second, muster.ServiceRunning, muster.HealthOK)
+		again := *s
+		again.Generation = 2
+		n.want(true, &again)
+		n.wantSaid(4*time.Second, muster.ServiceStopping, muster.HealthUnknown)
+		if last := n.ports.sets[len(n.ports.sets)-1]; len(last) != 1 {
+			t.Errorf("while it drains, %v is published", last)
+		}
+		if r := n.wantSaid(3*time.Second, muster.ServiceRunning, muster.HealthOK); *r.PID == *first.PID {
+			t.Error("it was not started anew")
+		}
+		stopped := again
+		stopped.Desired = muster.WantStopped
+		n.want(true, &stopped)
+		n.wantSaid(4*time.Second, muster.ServiceStopping, muster.HealthUnknown)
+		n.wantSaid(3*time.Second, muster.ServiceStopped, muster.HealthUnknown)
+		if last := n.ports.sets[len(n.ports.sets)-1]; len(last) != 0 {
+			t.Errorf("stopped, %v is published", last)
+		}
+	})
+}

@@ -33,7 +33,7 @@ func Held(ctx context.Context, s *Stream) ([]Message, error) {
 	last := map[string]int{}
 	var held []Message
 	for !r.caughtUp() {
-		m, err := r.next(ctx)
+		m, err := r.next(ctx, nextWait)
 		if err != nil {
 			return nil, fmt.Errorf("%w: reading was cut short: %w", ErrUnavailable, err)
 		}
@@ -98,12 +98,12 @@ func (s *Stream) openReader(ctx context.Context, name string) (*reader, error) {
 // caughtUp tells whether all has been read that was there when it began.
 func (r *reader) caughtUp() bool { return !r.pending || r.seq >= r.until }
 
-// next waits for a message; nil when none came for a while. An error ends the reader: what it
+// next waits for a message; nil when none came for so long. An error ends the reader: what it
 // did not read is read by the next.
-func (r *reader) next(ctx context.Context) (*Message, error) {
-	wait, cancel := context.WithTimeout(ctx, nextWait)
+func (r *reader) next(ctx context.Context, wait time.Duration) (*Message, error) {
+	waiting, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
-	msg, err := r.messages.Next(jetstream.NextContext(wait))
+	msg, err := r.messages.Next(jetstream.NextContext(waiting))
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 		return nil, r.ask(ctx)
 	}

@@ -53,7 +53,7 @@ func (k *Keeper) Verify(ctx context.Context, s *Stream, repair bool) ([]Finding,
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for subject, s := range k.slots {
-		if s.want == nil || !s.there || s.busy || s.wrote.After(start) {
+		if s.want == nil || s.busy || s.wrote.After(start) || !s.there && s.due.Before(start.Add(disputePause/10)) {
 			continue
 		}
 		if d := k.damage(s, there[subject]); d != "" {

@@ -154,7 +154,7 @@ func (m *Mirror) session(ctx context.Context) (synced bool, err error) {
 			m.finish()
 			synced = true
 		}
-		msg, err := r.next(ctx)
+		msg, err := r.next(ctx, min(nextWait, m.opts.CheckEvery))
 		if err != nil {
 			return synced, err
 		}

@@ -90,14 +90,7 @@ func TestNginx_FollowsTheFeed(t *testing.T) {
 // startNginx starts a balancer of the upstream web in a process of its own.
 func (s *site) startNginx() (address string) {
 	s.t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	address = l.Addr().String()
-	if err := l.Close(); err != nil {
-		s.t.Fatal(err)
-	}
+	address = freeAddress(s.t)
 	if err := os.WriteFile(filepath.Join(s.dir, "upstreams.conf"), []byte("upstream web { server 127.0.0.1:9 down; }\n"), 0o644); err != nil {
 		s.t.Fatal(err)
 	}
@@ -120,12 +113,31 @@ http { access_log off; include %[1]s/up*.conf; server { listen %[2]s; location /
 		}
 		http.DefaultClient.CloseIdleConnections()
 	})
-	eventually(s.t, "nginx listens", func() bool {
+	listens(s.t, address)
+	return address
+}
+
+// freeAddress is one of loopback where nobody listens now.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return l.Addr().String()
+}
+
+// listens waits until somebody does.
+func listens(t *testing.T, address string) {
+	t.Helper()
+	eventually(t, "somebody listens on "+address, func() bool {
 		c, err := net.Dial("tcp", address)
 		if err == nil {
 			_ = c.Close()
 		}
 		return err == nil
 	})
-	return address
 }

@@ -126,7 +126,7 @@ func (u *unit) pass(ctx context.Context, w wanted) time.Duration {
 	case !w.running:
 		u.withdraw()
 		u.leave()
-		u.deployed, u.failed, u.mending = 0, 0, true
+		u.deployed, u.failed, u.mending = 0, 0, u.mending || u.lastPID != 0
 		u.tell(w, muster.ServiceReportInput{Status: muster.ServicePending, Reason: "its instance does not run", Health: muster.HealthBad})
 		return 0
 	case s.Announced:

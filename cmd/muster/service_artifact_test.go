@@ -7,6 +7,12 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -16,6 +22,70 @@ import (
 	"github.com/muster-cloud/muster"
 	"github.com/muster-cloud/muster/client"
 )
+
+// serve serves files on a host until the test ends, and returns the URL that they are below.
+func (n *network) serve(t testing.TB, k int, files map[string][]byte) string {
+	t.Helper()
+	listener := n.listen(t, k)
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		content, ok := files[strings.TrimPrefix(r.URL.Path, "/")]
+		if !ok {
+			http.NotFound(w, r)
+			return
+		}
+		_, _ = w.Write(content)
+	})}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	t.Cleanup(func() {
+		_ = server.Close()
+		<-served
+	})
+	return "http://" + listener.Addr().String() + "/"
+}
+
+// listen listens on a host, at a port that is free.
+func (n *network) listen(t testing.TB, k int) net.Listener {
+	t.Helper()
+	type listening struct {
+		on  net.Listener
+		err error
+	}
+	done := make(chan listening, 1)
+	go func() {
+		runtime.LockOSThread() // and never unlocked, so that the thread ends in the host's network
+		var l listening
+		if l.err = enter(n.host(k)); l.err == nil {
+			l.on, l.err = net.Listen("tcp4", addressOf(k)+":0")
+		}
+		done <- l
+	}()
+	l := <-done
+	if l.err != nil {
+		t.Fatal(l.err)
+	}
+	return l.on
+}
+
+// artifacts are what services are deployed from: a site for busybox, and a program that is built here.
+func artifacts(t testing.TB) map[string][]byte {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "webapp")
+	build := exec.Command("go", "build", "-o", program, "-ldflags=-s -w", "./testdata/webapp")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build the program: %v: %s", err, out)
+	}
+	webapp, err := os.ReadFile(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return map[string][]byte{
+		"webapp":          webapp,
+		"site.tar.gz":     gzipped(t, tarred(t, entry{name: "pages/index.html", text: sitePage + "\n"})),
+		"program.tar.zst": zstded(t, tarred(t, entry{name: "bin/webapp", text: string(webapp), mode: 0o755})),
+	}
+}
 
 // entry is one of an archive's.
 type entry struct {

@@ -207,6 +207,33 @@ func (v *town) cableIsPulled(t *testing.T) {
 	}
 }
 
+// instanceRestarts stops and starts an instance: its services go and come with it, at the ports that they had.
+func (v *town) instanceRestarts(t *testing.T) {
+	for _, n := range v.kinds {
+		id := v.in[n].ID
+		if _, err := v.api.StopInstance(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+		v.settle(v.in[n], muster.Stopped)
+		for name := range v.running[n] {
+			if s := v.seen(n, name); s.Status != muster.ServicePending || s.Health != muster.HealthBad || s.PID != nil {
+				t.Errorf("in a stopped instance on %s %s is %+v", n.id(), name, s)
+			}
+		}
+		if _, err := v.api.StartInstance(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+		v.in[n] = v.settle(v.in[n], muster.Running)
+		for name, s := range v.running[n] {
+			v.running[n][name] = v.become(s, "healthy", healthy)
+			if v.running[n][name].Publish.Port != s.Publish.Port {
+				t.Errorf("%s on %s has port %d, it had %d", name, n.id(), v.running[n][name].Publish.Port, s.Publish.Port)
+			}
+		}
+	}
+	v.reachAll()
+}
+
 // theyAreRemoved removes them: their processes, files and ports go.
 func (v *town) theyAreRemoved(t *testing.T) {
 	for _, n := range v.kinds {

@@ -47,6 +47,10 @@ func (t *Target) guard(before, now Calls) error {
 			return t.refuse("--max-shrink", "only %d are left of %d for %s, %d %% may go at once", n, was, call, t.maxShrink())
 		}
 	}
+	// A template that asks for something else now is no reason to lose all.
+	if len(now) > 0 && now.total() == 0 && before.total() > 0 && !t.AllowEmpty {
+		return t.refuse("--allow-empty", "nothing is registered for all that its template asks for, and the file in place is from %d entries", before.total())
+	}
 	return nil
 }
 

@@ -120,6 +120,17 @@ func TestOnce_GuardsEachLookup(t *testing.T) {
 	}
 }
 
+// A template with a slip of the pen asks for something else, which nothing is registered for.
+func TestOnce_GuardsAgainstATemplateThatFindsNothing(t *testing.T) {
+	k := keep(t, line)
+	want := k.good(5)
+	k.target.Content = k.template(strings.Replace(line, "web", "wbe", 1))
+	refused(t, k.once(), render.Refused, "5 entries", "--allow-empty")
+	if k.read() != want {
+		t.Error("the last good file has changed")
+	}
+}
+
 // A fall back to a level with few entries is what levels are for.
 func TestOnce_PreferredIsGuardedByAllLevels(t *testing.T) {
 	k := keep(t, `{{ range registrations "prod" "http" "web" "*" "preferred" }}{{ .Address }}

@@ -25,6 +25,12 @@ const (
 	closeTooManyInits = 4429
 )
 
+// What is said of keys that are no longer good; a reason has at most 123 bytes.
+const (
+	keyEnded   = "the access key was revoked, or has a new secret: present one that is good"
+	keyExpired = "the access key has expired: present one that is good"
+)
+
 // incoming is a message of the client.
 type incoming struct {
 	ID      *string         `json:"id"`
@@ -153,11 +159,11 @@ func (c *conn) initialise(ctx context.Context, payload json.RawMessage) bool {
 		return false
 	}
 	if !c.h.options.Admitted(principal) { // its key may have ended before Expel could see the connection
-		c.close(closeForbidden, "The access key was revoked, or has a new secret")
+		c.close(closeForbidden, keyEnded)
 		return false
 	}
 	if !principal.Expires.IsZero() {
-		c.expiry = time.AfterFunc(time.Until(principal.Expires), func() { c.close(closeForbidden, "The access key has expired") })
+		c.expiry = time.AfterFunc(time.Until(principal.Expires), func() { c.close(closeForbidden, keyExpired) })
 	}
 	c.ws.SetReadLimit(c.h.options.Limits.AgentBody)
 	return c.tell(ctx, acknowledgement())

@@ -143,7 +143,7 @@ func (h *Handler) Expel() {
 	}
 	h.mu.Unlock()
 	for _, c := range out {
-		go c.close(closeForbidden, "The access key was revoked, or has a new secret")
+		go c.close(closeForbidden, keyEnded)
 	}
 }
 

@@ -34,11 +34,26 @@ func (b *beats) of(uid muster.NodeUID) *beat {
 	return b.last[uid]
 }
 
-func (b *beats) stamp(uid muster.NodeUID, at time.Time) {
+// stamp notes that a node was heard of, and reports whether that was the first time.
+func (b *beats) stamp(uid muster.NodeUID, at time.Time) (first bool) {
 	one := b.make(uid)
 	one.mu.Lock()
 	defer one.mu.Unlock()
+	first = one.at.IsZero()
 	one.at, one.uncounted, one.freshFrom = at, false, time.Time{}
+	return first
+}
+
+// heard notes that a node lives. The first time in this life of the server its entries may
+// be refreshed again.
+func (r *Registry) heard(uid muster.NodeUID) {
+	if !r.beats.stamp(uid, time.Now()) {
+		return
+	}
+	select {
+	case r.gate <- struct{}{}:
+	default:
+	}
 }
 
 func (b *beats) make(uid muster.NodeUID) *beat {
@@ -114,7 +129,7 @@ func (r *Registry) Heartbeat(ctx context.Context, in muster.HeartbeatInput) (*mu
 	if err != nil {
 		return nil, err
 	}
-	r.beats.stamp(n.UID, time.Now())
+	r.heard(n.UID)
 	if in.SentAt != nil {
 		r.beats.setSkew(n.UID, in.SentAt.Sub(r.opts.Now()))
 	}

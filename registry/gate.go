@@ -9,9 +9,9 @@ import (
 	"github.com/muster-cloud/muster"
 )
 
-// gatePause is how long the gate lets changes gather, gateLook how often it looks again
-// when time alone can open it.
-const gatePause, gateLook = 20 * time.Millisecond, time.Second
+// How long the gate lets changes gather, and nodes that are heard of for the first time,
+// and how often it looks again when time alone can open it.
+const gatePause, heardPause, gateLook = 20 * time.Millisecond, 200 * time.Millisecond, time.Second
 
 // gate decides which services have their entries in the discovery feed. It keeps since
 // when each has been well, which is not part of the state: a restart counts anew, and
@@ -36,6 +36,10 @@ func (r *Registry) keepGate(ctx context.Context) error {
 			return nil
 		case <-changed:
 			if pause(ctx, gatePause) != nil {
+				return nil
+			}
+		case <-r.gate:
+			if pause(ctx, heardPause) != nil {
 				return nil
 			}
 		case <-look:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,14 +15,16 @@ import (
 
 // feed remembers what it is to keep.
 type feed struct {
-	mu   sync.Mutex
-	kept []registry.FeedEntry
+	keeps atomic.Int64 // how often it was told
+	mu    sync.Mutex
+	kept  []registry.FeedEntry
 }
 
 func (f *feed) Keep(entries []registry.FeedEntry) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.kept = slices.Clone(entries)
+	f.keeps.Add(1)
 }
 
 func (f *feed) Verify(context.Context, bool) ([]muster.FeedFinding, error) { return nil, nil }
@@ -97,6 +100,29 @@ func TestGate_OpensWhenStableAndClosesAtOnce(t *testing.T) {
 			t.Errorf("the feed still keeps %+v", kept)
 		}
 		checkLog(t, h.world)
+	})
+}
+
+func TestGate_RefreshesOnceANodeIsHeardOf(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		again := setup{dir: t.TempDir(), feed: &feed{}}
+		h := newHost(t, again)
+		s := registered(t, h, nil)
+		h.tell(t, muster.Running, said(s, muster.ServiceRunning, muster.HealthOK))
+		wantEntries(t, h.world, "web", 1)
+		h.stop()
+		w := open(t, again)
+		wantEntries(t, w, "web", 1)
+		if kept := again.feed.now(); len(kept) != 1 || kept[0].Refresh {
+			t.Fatalf("before a beat the feed keeps %+v", kept)
+		}
+		if _, err := w.Heartbeat(ctx, muster.HeartbeatInput{UID: h.node.UID, Incarnation: 1}); err != nil {
+			t.Fatal(err)
+		}
+		wantEntries(t, w, "web", 1)
+		if kept := again.feed.now(); len(kept) != 1 || !kept[0].Refresh {
+			t.Errorf("after a beat the feed keeps %+v", kept)
+		}
 	})
 }
 

@@ -189,6 +189,7 @@ type Registry struct {
 	feed    feedState
 	signIns signIns
 	sweeps  chan struct{} // wakes the sweeper
+	gate    chan struct{} // wakes who keeps the gate
 	nudges  chan Nudge
 
 	pulse   *liveness.Pulse
@@ -208,7 +209,7 @@ func Open(ctx context.Context, deps Deps, opts Options) (*Registry, error) {
 	if deps.Logger == nil {
 		deps.Logger = slog.Default()
 	}
-	r := &Registry{Deps: deps, opts: opts.withDefaults(), sweeps: make(chan struct{}, 1), nudges: make(chan Nudge, 1024)}
+	r := &Registry{Deps: deps, opts: opts.withDefaults(), sweeps: make(chan struct{}, 1), gate: make(chan struct{}, 1), nudges: make(chan Nudge, 1024)}
 	r.pulse = liveness.NewPulse(r.opts.Liveness.Interval, r.opts.Now)
 	r.commits = &committer{
 		store: deps.Store, log: deps.Logger, now: func() time.Time { return stamp(r.opts.Now()) }, seen: r.beats.seen,
@@ -405,7 +406,7 @@ func (r *Registry) settle(b *batch) {
 // must not find a node that registered without the sign of life that this is.
 func (r *Registry) hear(b *batch) {
 	for _, uid := range b.heard {
-		r.beats.stamp(uid, time.Now())
+		r.heard(uid)
 	}
 }
 

@@ -3,7 +3,6 @@ package registry
 import (
 	"context"
 	"slices"
-	"time"
 
 	"github.com/muster-cloud/muster"
 )
@@ -37,7 +36,7 @@ func (r *Registry) ReportInstances(ctx context.Context, in muster.ReportInstance
 	if err != nil {
 		return nil, 0, err
 	}
-	r.beats.stamp(in.UID, time.Now())
+	r.heard(in.UID)
 	return remove, revision, nil
 }
 

@@ -95,10 +95,14 @@ func (d *discovery) open(ctx context.Context, r *registry.Registry, o Options) (
 	return nil
 }
 
-// turn notes that the feed can be reached, or no longer.
+// turn notes that the feed can be reached, or no longer. One that was followed all along says
+// so no second time.
 func (d *discovery) turn(state registration.State) {
-	if !state.Up {
+	switch {
+	case !state.Up:
 		d.registry.FeedLost("the discovery feed cannot be reached: " + state.Reason)
+	case d.foreign.isCurrent():
+		d.registry.FeedSynced()
 	}
 }
 
@@ -166,11 +170,18 @@ type foreign struct {
 	seen   map[string]bool // subjects of others that are there
 	synced bool            // all that is there was told, and is to be settled
 	begun  bool            // it was settled once in this life of the server
+	follow bool            // it was settled, and the stream has been followed since
 }
 
-// Put takes an entry.
+// Put takes an entry. Where it is ours, that of others is gone.
 func (f *foreign) Put(m registration.Message) {
-	if m.Origin == f.d.origin || m.Entry == nil {
+	if m.Entry == nil {
+		return
+	}
+	if m.Origin == f.d.origin {
+		if f.has(m.Subject) {
+			f.tell(registry.Foreign{Subject: m.Subject, Reason: "this cluster has written over it"}, false)
+		}
 		return
 	}
 	f.tell(registry.Foreign{Subject: m.Subject, Entry: m.Entry, Origin: m.Origin}, true)
@@ -179,6 +190,18 @@ func (f *foreign) Put(m registration.Message) {
 // Gone takes the end of one.
 func (f *foreign) Gone(gone registration.Departure) {
 	f.tell(registry.Foreign{Subject: gone.Subject, Reason: string(gone.Reason)}, false)
+}
+
+func (f *foreign) has(subject string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.seen[subject]
+}
+
+func (f *foreign) isCurrent() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.follow
 }
 
 func (f *foreign) tell(n registry.Foreign, there bool) {
@@ -203,6 +226,9 @@ func (f *foreign) Synced() {
 
 // Lost notes that the stream cannot be followed.
 func (f *foreign) Lost(err error) {
+	f.mu.Lock()
+	f.synced, f.follow = false, false
+	f.mu.Unlock()
 	f.d.registry.FeedLost("the discovery feed cannot be followed: " + err.Error())
 }
 
@@ -249,8 +275,8 @@ func (f *foreign) step(ctx context.Context) bool {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if settle && len(f.news) == 0 {
-		f.synced, f.begun = false, true
+	if settle && f.synced && len(f.news) == 0 {
+		f.synced, f.begun, f.follow = false, true, true
 		f.d.registry.FeedSynced()
 	}
 	return len(f.news) > 0

@@ -72,7 +72,7 @@ func (r *Registry) conditions(v View) []*muster.Condition {
 			Reason: "--insecure: what is said to " + r.opts.Insecure + " is not encrypted, so whoever is on the way can read access keys, and use them",
 		})
 	}
-	if reason, since := r.feed.lost(); reason != "" {
+	if reason, since := r.feed.lost(r.opts.Now()); reason != "" {
 		out = append(out, &muster.Condition{Name: muster.FeedUnreachable, Status: muster.Holds, Since: stamp(since), Reason: reason + "; lookups go on from memory, and publishing waits"})
 	}
 	return out

@@ -68,10 +68,17 @@ func (f *feedState) status(now time.Time) (complete bool, asOf time.Time) {
 	return false, f.asOf
 }
 
-// lost is why the feed cannot be reached, and since when; empty: it can.
-func (f *feedState) lost() (reason string, since time.Time) {
+// feedPatience is how long the feed may be out of reach before that is a condition: at a
+// start, and while a server of it restarts, it is for a moment.
+const feedPatience = 5 * time.Second
+
+// lost is why the feed has been out of reach for a while, and since when; empty: it has not.
+func (f *feedState) lost(now time.Time) (reason string, since time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if now.Sub(f.since) < feedPatience {
+		return "", f.since
+	}
 	return f.reason, f.since
 }
 

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
+	"errors"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -27,6 +29,7 @@ type ConnectOptions struct {
 	// OnChange is called when the connection is lost, with the reason, and when it is
 	// there again, with nil. It must not block.
 	OnChange func(err error)
+	Logger   *slog.Logger // nil: slog.Default()
 }
 
 // How long the server may take, and how a connection that was lost is made again.
@@ -82,6 +85,10 @@ func Connect(opts ConnectOptions) (*Conn, error) {
 		nats.RetryOnFailedConnect(true), nats.IgnoreAuthErrorAbort(), nats.PingInterval(pingInterval),
 		// A message that waits for the connection would be sent when it is no longer wanted.
 		nats.ReconnectBufSize(-1),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { complain(opts.Logger, err) }),
+	}
+	if opts.Logger == nil {
+		opts.Logger = slog.Default()
 	}
 	c := &Conn{waiting: map[*context.CancelCauseFunc]struct{}{}}
 	given = append(given, onChange(func(err error) {
@@ -102,6 +109,16 @@ func Connect(opts ConnectOptions) (*Conn, error) {
 		return nil, err
 	}
 	return c, nil
+}
+
+// complain says what the server has to say of its own accord, such as what we are not allowed. That
+// a connection ended is told elsewhere.
+func complain(log *slog.Logger, err error) {
+	level := slog.LevelDebug
+	if errors.Is(err, nats.ErrPermissionViolation) || errors.Is(err, nats.ErrAuthorization) {
+		level = slog.LevelWarn
+	}
+	log.Log(context.Background(), level, "the NATS server complains", "err", err)
 }
 
 // Close ends the connection.

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -20,8 +21,12 @@ import (
 	"github.com/muster-cloud/muster"
 )
 
-// startTimeout is how long the server may take to read its store.
-const startTimeout = 30 * time.Second
+// startTimeout is how long the server may take to read its store, and diskTrial what a disk
+// must take before it is tried again.
+const (
+	startTimeout = 30 * time.Second
+	diskTrial    = 1 << 20
+)
 
 // EmbeddedOptions says how a NATS server runs in this process.
 type EmbeddedOptions struct {
@@ -164,16 +169,24 @@ func (e *Embedded) Addr() string {
 	return e.server.Addr().String()
 }
 
-// Heal starts the server and waits until it answers, when it does not run, or when its JetStream has given
-// up, as it does when the disk was full. Otherwise it does nothing.
+// Heal starts the server and waits until it answers, when it does not run. When its store has given up, as
+// it does for good when the disk was full, it is started again as soon as the disk takes
+// files. Otherwise Heal does nothing. Its error is why the feed is down.
 func (e *Embedded) Heal(ctx context.Context) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.closed || e.server != nil && e.server.JetStreamEnabled() {
+	if e.closed {
 		return nil
 	}
 	if e.server != nil {
-		e.log.Warn("the feed's NATS server is started again, for its store has failed")
+		failed := storeFailure(e.server)
+		if failed == nil {
+			return nil
+		}
+		if err := e.tryDisk(); err != nil {
+			return fmt.Errorf("%w; make room on its disk: %w", failed, err)
+		}
+		e.log.Warn("the feed's NATS server is started again, for its store has failed", "err", failed)
 	}
 	e.stopLocked()
 	s, err := e.start(ctx)
@@ -182,6 +195,30 @@ func (e *Embedded) Heal(ctx context.Context) error {
 	}
 	e.server = s
 	return nil
+}
+
+// storeFailure is why a server takes no messages any more, which it does not say to who sends them.
+func storeFailure(s *server.Server) error {
+	if !s.JetStreamEnabled() {
+		return errors.New("the feed's JetStream has given up")
+	}
+	health := s.Healthz(&server.HealthzOptions{Details: true})
+	for _, h := range health.Errors {
+		if h.Type == server.HealthzErrorStream && strings.Contains(h.Error, "write error") {
+			return fmt.Errorf("the feed's store has failed: %s", h.Error)
+		}
+	}
+	return nil
+}
+
+// tryDisk finds out whether files can be written.
+func (e *Embedded) tryDisk() error {
+	f, err := os.Create(filepath.Join(e.opts.Dir, ".trial"))
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(make([]byte, diskTrial))
+	return errors.Join(err, f.Sync(), f.Close(), os.Remove(f.Name()))
 }
 
 // Close stops the server and waits until it has let go of its files.

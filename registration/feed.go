@@ -93,6 +93,7 @@ func OpenFeed(ctx context.Context, opts FeedOptions) (*Feed, error) {
 func (f *Feed) connect(ctx context.Context) (err error) {
 	to := f.opts.Connect
 	to.OnChange = f.connection
+	to.Logger = cmp.Or(to.Logger, f.log)
 	if !f.opts.isElsewhere() {
 		f.opts.Embedded.Logger = cmp.Or(f.opts.Embedded.Logger, f.log)
 		if f.embedded, err = NewEmbedded(f.opts.Embedded); err != nil {

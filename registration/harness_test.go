@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 // serve runs a server until it is killed, or nobody reads what it says any more.
 func serve(child string) {
 	dir, listen, _ := strings.Cut(child, "|")
-	e, err := registration.NewEmbedded(registration.EmbeddedOptions{Dir: dir, Listen: listen, Token: "token"})
+	e, err := registration.NewEmbedded(registration.EmbeddedOptions{Dir: dir, Listen: listen, Token: "token", Logger: quiet()})
 	if err == nil {
 		err = e.Heal(context.Background())
 	}
@@ -85,6 +85,7 @@ func embedded(t testing.TB, opts registration.EmbeddedOptions) *registration.Emb
 // connect connects for as long as the test runs.
 func connect(t testing.TB, opts registration.ConnectOptions) *registration.Conn {
 	t.Helper()
+	opts.Logger = quiet()
 	conn, err := registration.Connect(opts)
 	if err != nil {
 		t.Fatal(err)

@@ -139,6 +139,11 @@ func (k *Keeper) Wake() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.fails, k.retry = 0, time.Time{}
+	for _, s := range k.slots {
+		if s.err != nil { // it may have been the stream's fault
+			k.scheduleLocked(s, time.Now())
+		}
+	}
 	k.poke()
 }
 

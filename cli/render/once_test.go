@@ -214,6 +214,23 @@ func TestOnce_Commands(t *testing.T) {
 	}
 }
 
+// What a command started goes with it.
+func TestOnce_KillsAllThatACommandStarted(t *testing.T) {
+	k := keep(t, line)
+	pid := filepath.Join(k.dir, "pid")
+	k.target.Check, k.target.Timeout = "sleep 600 & echo $! >"+pid+"; wait", 500*time.Millisecond
+	k.source.set(entries(1)...)
+	refused(t, k.once(), render.CheckFailed, "killed")
+	text, err := os.ReadFile(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, func() bool {
+		stat, err := os.ReadFile("/proc/" + strings.TrimSpace(string(text)) + "/stat")
+		return err != nil || strings.Contains(string(stat), "(sleep) Z ") // nobody may have reaped it
+	})
+}
+
 func TestOnce_FirstFileThatFailsIsNotLeft(t *testing.T) {
 	k := keep(t, line)
 	k.source.set(entries(1)...)

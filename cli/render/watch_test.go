@@ -165,6 +165,7 @@ func TestRun_GuardHoldsUntilEnoughAreBack(t *testing.T) {
 // A state that is told anew counts when it is whole: not one of its halves.
 func TestRun_TakesAStateToldAnewAsAWhole(t *testing.T) {
 	k := watched(t)
+	k.target.AllowEmpty, k.target.MaxShrink = true, 100
 	synctest.Test(t, func(t *testing.T) {
 		k.source.set(entries(4)...)
 		defer k.following()()

@@ -163,6 +163,21 @@ func TestRender_KilledInTheMiddle(t *testing.T) {
 	}
 }
 
+// TestRender_OwesAReload kills it in a reload, of which nobody knows how far it came: the
+// next run does it again although the text is the same.
+func TestRender_OwesAReload(t *testing.T) {
+	r := newRendered(t)
+	r.add(1)
+	mark := r.dir + "/mark"
+	r.killAt(true, "true", "touch "+mark+"; while [ -e "+mark+" ]; do sleep 0.05; done", mark)
+	for range 2 {
+		r.once(0, true, "true", "echo >>"+r.dir+"/reloads")
+	}
+	if reloads, err := os.ReadFile(r.dir + "/reloads"); string(reloads) != "\n" || r.read() != text(1) {
+		t.Errorf("%d reloads, %v, of:\n%s", len(reloads), err, r.read())
+	}
+}
+
 // TestRender_KilledAtAnyMoment kills it at seeded moments: the file is whole always, and
 // the next run that ends finds it as it should be.
 func TestRender_KilledAtAnyMoment(t *testing.T) {

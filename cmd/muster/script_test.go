@@ -39,6 +39,7 @@ func TestMain(m *testing.M) {
 		"serve":   runServe,
 		"sql":     runSQL,
 		"witness": runWitness,
+		"natsd":   runNATS,
 	})
 }
 

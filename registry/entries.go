@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"strings"
 	"text/template"
 
 	"github.com/muster-cloud/muster"
@@ -110,6 +111,9 @@ func complete(e *muster.Registration, s *muster.Service, i *muster.Instance, n *
 
 // expand fills in a template; text without one stays as it is.
 func expand(field, text string, data templateData) (string, error) {
+	if !strings.Contains(text, "{{") {
+		return text, nil // as nearly all are, and the gate looks at each of them again and again
+	}
 	t, err := template.New(field).Option("missingkey=error").Parse(text)
 	if err != nil {
 		return "", muster.InvalidField(field, "it is no template: %v", err)

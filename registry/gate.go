@@ -13,6 +13,10 @@ import (
 // and how often it looks again when time alone can open it.
 const gatePause, heardPause, gateLook = 20 * time.Millisecond, 200 * time.Millisecond, time.Second
 
+// gateRest is how many times as long as it has worked the gate rests, so that with very many
+// services and changes it takes a part of a core.
+const gateRest = 4
+
 // gate decides which services have their entries in the discovery feed. It keeps since
 // when each has been well, which is not part of the state: a restart counts anew, and
 // entries that are there stay while their services are well.
@@ -25,8 +29,10 @@ func (r *Registry) keepGate(ctx context.Context) error {
 	g := &gate{well: map[muster.ServiceID]time.Time{}}
 	for {
 		changed := r.Hub.Changed() // taken before looking, so that nothing is missed
+		began := time.Now()
 		waits := r.turnGate(ctx, g)
 		r.publish()
+		rest := gateRest * time.Since(began)
 		var look <-chan time.Time
 		if waits {
 			look = time.After(gateLook)
@@ -35,11 +41,11 @@ func (r *Registry) keepGate(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-changed:
-			if pause(ctx, gatePause) != nil {
+			if pause(ctx, max(gatePause, rest)) != nil {
 				return nil
 			}
 		case <-r.gate:
-			if pause(ctx, heardPause) != nil {
+			if pause(ctx, max(heardPause, rest)) != nil {
 				return nil
 			}
 		case <-look:

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/muster-cloud/muster"
 )
@@ -28,7 +29,13 @@ func TestAgent_FirstAnswerLost(t *testing.T) {
 	c.env = append(c.env, "MUSTER_KEY="+*key.Text) // it can only join the server that it finds
 	args := []string{"agent", "--id", "second", "--listen", "127.0.0.1:8090", "--state-dir", filepath.Join(c.dir, "second"), "--cgroup-prefix", c.netns}
 	agent := c.begin(append(args, "--server", proxy)...)
-	uid := <-taken
+	var uid string
+	select {
+	case uid = <-taken:
+	case <-time.After(time.Minute):
+		killHard(t, agent.Process.Pid)
+		t.Fatal("the agent did not register within a minute")
+	}
 	killHard(t, agent.Process.Pid)
 	_ = agent.Wait() // killed
 	agent = c.begin(args...)

@@ -32,7 +32,7 @@ func (r *Registry) keepGate(ctx context.Context) error {
 		began := time.Now()
 		waits := r.turnGate(ctx, g)
 		r.publish()
-		rest := gateRest * time.Since(began)
+		rest := min(gateRest*time.Since(began), gateLook) // a database that stalls is no work
 		var look <-chan time.Time
 		if waits {
 			look = time.After(gateLook)

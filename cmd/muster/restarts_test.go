@@ -50,12 +50,16 @@ func newPuppet(t *testing.T, api *client.Client, k int) *puppet {
 	report()
 	e := entryAt(fmt.Sprint("192.0.2.", k))
 	s, err := api.DeployService(ctx, muster.DeployServiceInput{
-		InstanceID: &i.ID, Name: e.Service, Command: []string{"httpd"}, RegisterWhenStable: []muster.RegistrationSpec{
+		InstanceID: &i.ID, Name: e.Service, Command: []string{"httpd"}, Checks: []muster.Check{{Name: "up", Kind: muster.TTLCheck}},
+		RegisterWhenStable: []muster.RegistrationSpec{
 			{Cluster: e.Cluster, Protocol: e.Protocol, Address: e.Address, Port: e.Port, Priority: e.Priority, TTL: new(puppetTTL)},
 		},
 	})
 	must(err)
-	report(muster.ServiceReportInput{ID: s.ID, Generation: s.Generation, Status: muster.ServiceRunning, Health: muster.HealthOK})
+	report(muster.ServiceReportInput{
+		ID: s.ID, Generation: s.Generation, Status: muster.ServiceRunning, Health: muster.HealthOK,
+		Checks: []muster.CheckResult{{Name: "up", Status: muster.CheckOK}},
+	})
 	return &puppet{muster.HeartbeatInput{UID: joined.Node.UID, Incarnation: 1}, registration.Subject(&e)}
 }
 

@@ -199,6 +199,7 @@ func TestFront(t *testing.T) {
 		"--check", "nginx -t -c "+conf, "--reload", "nginx -s reload -c "+conf)
 	f.scraped("one", "two", "three")
 
+	f.agentStartsAgain()
 	f.killed("two")
 	f.serves("one", "three")
 	f.answersBy("one", "three")
@@ -234,6 +235,50 @@ func (f *front) killed(name string) {
 	}
 }
 
+// agentStartsAgain kills the agent, and another start of it goes on with its services: none of them leaves the feed.
+func (f *front) agentStartsAgain() {
+	f.t.Helper()
+	path := filepath.Join(f.dir, "changes")
+	changes, err := os.Create(path)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	defer changes.Close()
+	watch := f.inside("muster", "registration", "watch", "-o", "json")
+	watch.Stdout = changes
+	if err := watch.Start(); err != nil {
+		f.t.Fatal(err)
+	}
+	defer func() {
+		_ = watch.Process.Signal(os.Interrupt)
+		_ = watch.Wait()
+	}()
+	seen := func() string {
+		b, _ := os.ReadFile(path)
+		return string(b)
+	}
+	f.until("the feed is watched", func() bool { return strings.Contains(seen(), "SYNCED") })
+	_ = f.agent.Process.Kill()
+	_ = f.agent.Wait()
+	f.startAgent()
+	began := time.Now()
+	f.until("each is checked again", func() bool {
+		for name := range f.ids {
+			if s := f.service(name); len(s.CheckResults) != 1 || !s.CheckResults[0].At.After(began) {
+				return false
+			}
+		}
+		return true
+	})
+	f.deploy("last") // a change that comes after all that
+	f.until("the last one is registered", func() bool { return strings.Contains(seen(), f.port["last"][1:]) })
+	if got := seen(); strings.Contains(got, "REMOVE") {
+		f.t.Errorf("when the agent started again the feed lost entries: %s", got)
+	}
+	f.muster("service", "remove", f.ids["last"])
+	delete(f.ids, "last")
+}
+
 // stoppedInOrder stops a service: nginx is told while it still runs, and then it stops.
 func (f *front) stoppedInOrder(name string) {
 	f.t.Helper()
@@ -247,8 +292,9 @@ func (f *front) stoppedInOrder(name string) {
 
 // shownService is what the test looks at of a service.
 type shownService struct {
-	Status string
-	PID    int
+	Status       string
+	PID          int
+	CheckResults []struct{ At time.Time }
 }
 
 func (f *front) service(name string) (s shownService) {

@@ -156,7 +156,7 @@ func TestCCM_BothWays(t *testing.T) {
 	other.run(t, append([]string{"create", "--priority", "7", "--ttl", "1d12h"}, where...)...)
 	r.until(t, "we see ccm's", has(theirs))
 	want, _ := registration.Encode(theirs)
-	if m := r.there[registration.Subject(theirs)]; string(m.Data) != string(want) || m.Origin != "" || m.TTL != "36h0m0s" {
+	if m := r.at(registration.Subject(theirs)); string(m.Data) != string(want) || m.Origin != "" || m.TTL != "36h0m0s" {
 		t.Errorf("got %s %q %q, want %s", m.Data, m.Origin, m.TTL, want)
 	}
 	other.run(t, append([]string{"rm", "--force"}, where...)...)

@@ -21,11 +21,12 @@ import (
 	"github.com/muster-cloud/muster"
 )
 
-// startTimeout is how long the server may take to read its store, and diskTrial what a disk
-// must take before it is tried again.
+// startTimeout is how long the server may take to read its store, diskTrial what a disk
+// must take before it is tried again, and restartPause how long it isn't when that was in vain.
 const (
 	startTimeout = 30 * time.Second
 	diskTrial    = 1 << 20
+	restartPause = time.Minute
 )
 
 // EmbeddedOptions says how a NATS server runs in this process.
@@ -77,9 +78,10 @@ type Embedded struct {
 	secret string // what our own connections present
 	log    *slog.Logger
 
-	mu     sync.Mutex
-	server *server.Server
-	closed bool
+	mu        sync.Mutex
+	server    *server.Server
+	restarted time.Time // when its store had failed
+	closed    bool
 }
 
 // NewEmbedded makes an Embedded, whose server Heal starts and Close stops.
@@ -186,6 +188,10 @@ func (e *Embedded) Heal(ctx context.Context) error {
 		if err := e.tryDisk(); err != nil {
 			return fmt.Errorf("%w; make room on its disk: %w", failed, err)
 		}
+		if time.Since(e.restarted) < restartPause {
+			return failed // again: whatever it is, it is not over
+		}
+		e.restarted = time.Now()
 		e.log.Warn("the feed's NATS server is started again, for its store has failed", "err", failed)
 	}
 	e.stopLocked()

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"os/signal"
 	"runtime"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -28,6 +30,7 @@ func TestMain(m *testing.M) {
 		serve(child)
 		return
 	}
+	signal.Ignore(syscall.SIGXFSZ) // what comes of a file that got too large is an error
 	goleak.VerifyTestMain(m)
 }
 

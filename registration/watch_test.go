@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -70,6 +71,20 @@ func (r *recorder) Lost(error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.told("lost")
+}
+
+// at returns what it knows of a subject.
+func (r *recorder) at(subject string) registration.Message {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.there[subject]
+}
+
+// all returns what it knows.
+func (r *recorder) all() map[string]registration.Message {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return maps.Clone(r.there)
 }
 
 // since returns what it was told since it was last asked.
@@ -156,7 +171,7 @@ func TestMirror_TellsOfWhatHappens(t *testing.T) {
 		if got := r.since(); !slices.Equal(got, []string{"put a", "put c", "gone b Remove", "gone c MaxAge"}) {
 			t.Errorf("got %q", got)
 		}
-		a := r.there[registration.Subject(entry("a", "10.0.0.1", 80, 0))]
+		a := r.at(registration.Subject(entry("a", "10.0.0.1", 80, 0)))
 		if a.Origin != "uid-2" || a.TTL != "1h0m0s" || a.At.IsZero() || a.Sequence != 3 || a.Entry.Priority != 100 {
 			t.Errorf("got %+v", a)
 		}
@@ -350,9 +365,10 @@ func TestFeed_RecoversFromALongOutage(t *testing.T) {
 	virtually(t, func(t *testing.T) {
 		e := embedded(t, registration.EmbeddedOptions{})
 		conn := connect(t, registration.ConnectOptions{Embedded: e})
-		down := true
+		var down atomic.Bool
+		down.Store(true)
 		heal := func(ctx context.Context) error {
-			if down {
+			if down.Load() {
 				return nil
 			}
 			return e.Heal(ctx)
@@ -374,7 +390,7 @@ func TestFeed_RecoversFromALongOutage(t *testing.T) {
 		if st := s.State(); st.Up || st.Reason == "" {
 			t.Errorf("the feed is %+v", st)
 		}
-		down = false
+		down.Store(false)
 		time.Sleep(time.Minute)
 		wait(t, k)
 		if st := s.State(); !st.Up {
@@ -385,7 +401,7 @@ func TestFeed_RecoversFromALongOutage(t *testing.T) {
 			t.Errorf("got %v, %v", findings, err)
 		}
 		names := []string{}
-		for _, m := range r.there {
+		for _, m := range r.all() {
 			names = append(names, m.Entry.Service+m.Entry.Annotations["version"])
 		}
 		slices.Sort(names)

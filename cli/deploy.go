@@ -135,7 +135,7 @@ type deployFlags struct {
 	user, dir         string
 	restart           string
 	attempts          int
-	window            time.Duration
+	window, drain     time.Duration
 }
 
 func (a *app) serviceDeployCommand() *cobra.Command {
@@ -178,6 +178,7 @@ func (a *app) serviceDeployCommand() *cobra.Command {
 	f.StringVar(&d.restart, "restart", "", "after which `END` it is started again: always, on-failure or never; on-failure when left out")
 	f.IntVar(&d.attempts, "restart-attempts", 0, "`HOW-OFTEN` in the window before it is FAILED; -1: no limit; 5 when left out")
 	f.DurationVar(&d.window, "restart-window", 0, "the window of --restart-attempts; 10m when left out")
+	f.DurationVar(&d.drain, "drain-for", 0, "how long it goes on once its entries are withdrawn, when it is to be stopped; 5s when left out")
 	d.declare(f)
 	return c
 }
@@ -210,6 +211,9 @@ func (d *deployFlags) input(a *app, f *pflag.FlagSet, name string, command []str
 		in.Command = command
 	}
 	d.place(&in)
+	if f.Changed("drain-for") {
+		in.DrainFor = &d.drain
+	}
 	if err := d.restarts(f, &in); err != nil {
 		return in, err
 	}
@@ -301,7 +305,7 @@ func inFlags(err error, file string) error {
 		"name": "NAME", "command": "COMMAND", "instanceId": "--instance", "type": "--type", "image": "--image", "nodeId": "--node",
 		"nodeSelector": "--selector", "deployUrl": "--url", "sha256": "--sha256", "env": "--env", "user": "--user", "dir": "--dir",
 		"port": "--port", "publish": "--publish", "checks": "--check", "restart": "--restart", "registerWhenStable": "--register",
-		"stableFor": "--stable-for", "requestId": "--request-id",
+		"stableFor": "--stable-for", "drainFor": "--drain-for", "requestId": "--request-id",
 	}
 	root, below, _ := strings.Cut(e.Field, ".")
 	flag, ok := flags[root]

@@ -66,7 +66,7 @@ func newFront(t *testing.T) *front {
 func (f *front) deploy(name string) {
 	f.t.Helper()
 	page := fmt.Sprintf("mkdir -p /tmp/w && echo %s >/tmp/w/index.html && echo muster_test_up 1 >/tmp/w/metrics && exec httpd -f -p 8080 -h /tmp/w", name)
-	out := f.muster("service", "deploy", name, "--type", "NANO", "--port", "8080", "--publish", "any", "--restart", "never",
+	out := f.muster("service", "deploy", name, "--type", "NANO", "--port", "8080", "--publish", "any", "--restart", "never", "--drain-for", "3s",
 		"--check", "kind=http path=/ interval=1s", "--register",
 		"cluster=prod protocol=http service=web annotation.prometheus.io/scrape=true", "--wait", "-o", "json", "--", "sh", "-c", page)
 	var s struct {

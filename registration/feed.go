@@ -17,7 +17,7 @@ import (
 // this process.
 type FeedOptions struct {
 	Kind   Kind   // "": JetStream
-	Origin string // the uid of our cluster; required unless Kind is Noop
+	Origin string // the uid of our cluster; required for JetStream
 	// Embedded is the server in this process, unless Connect has a URL or a context.
 	Embedded EmbeddedOptions
 	Connect  ConnectOptions // its Embedded and OnChange are set by the feed
@@ -37,6 +37,10 @@ func (o *FeedOptions) Validate() error {
 	case "", JetStream, Plain, Noop:
 	default:
 		return muster.InvalidField("registration", "%.80q is no destination; use jetstream, nats or noop", string(o.Kind))
+	}
+	if o.Origin == "" && (o.Kind == "" || o.Kind == JetStream) {
+		// Without one, what others wrote would be taken for ours.
+		return muster.InvalidField("origin", "it is empty; give the uid of the cluster")
 	}
 	if o.Connect.URL != "" && o.Connect.Context != "" {
 		return muster.InvalidField("nats-url", "a context names a server too; leave one of them out")

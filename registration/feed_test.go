@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -172,7 +173,7 @@ func TestFeed_StartsWithoutItsServer(t *testing.T) {
 	a := entry("a", "10.0.0.1", 80, time.Hour)
 	f, r, _ := opened(t, registration.FeedOptions{Connect: registration.ConnectOptions{URL: "nats://token@" + addr}})
 	f.Replace(wanted(a))
-	eventually(t, "the feed says that it is down", func() bool { s := f.State(); return !s.Up && s.Reason != "" })
+	eventually(t, "the feed says that it is down", func() bool { return strings.Contains(f.State().Reason, "no connection to the NATS server") })
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	if err := f.Wait(ctx); !errors.Is(err, context.DeadlineExceeded) {
@@ -232,10 +233,11 @@ func TestFeed_Kinds(t *testing.T) {
 func TestFeedOptions_Validate(t *testing.T) {
 	for _, o := range []registration.FeedOptions{
 		{Kind: "kafka"},
-		{Connect: registration.ConnectOptions{URL: "nats://x", Context: "y"}},
-		{Connect: registration.ConnectOptions{URL: "nats://x"}, Embedded: registration.EmbeddedOptions{Listen: "127.0.0.1:1", Token: "x"}},
-		{Embedded: registration.EmbeddedOptions{Listen: "0.0.0.0:4222"}},
-		{Stream: registration.StreamOptions{Replicas: 7}},
+		{},
+		{Origin: "x", Connect: registration.ConnectOptions{URL: "nats://x", Context: "y"}},
+		{Origin: "x", Connect: registration.ConnectOptions{URL: "nats://x"}, Embedded: registration.EmbeddedOptions{Listen: "127.0.0.1:1", Token: "x"}},
+		{Origin: "x", Embedded: registration.EmbeddedOptions{Listen: "0.0.0.0:4222"}},
+		{Origin: "x", Stream: registration.StreamOptions{Replicas: 7}},
 	} {
 		if _, err := registration.OpenFeed(t.Context(), o); muster.CodeOf(err) != muster.Invalid {
 			t.Errorf("%+v: got %v", o, err)

@@ -33,7 +33,7 @@ var errStopped = errors.New("stopped")
 
 // KeeperOptions sets a Keeper; the zero value works.
 type KeeperOptions struct {
-	Origin   string               // the uid of our cluster, which our messages carry
+	Origin   string               // the uid of our cluster, which our messages carry; required for JetStream
 	MaxAge   func() time.Duration // how long the stream keeps an entry without a TTL; nil: DefaultMaxAge
 	Parallel int                  // 0: DefaultParallel
 	// OnState is called when the feed turns out to be unreachable, and when something has reached

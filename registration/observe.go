@@ -58,15 +58,15 @@ func (k *Keeper) compare(seen map[string]sight) {
 			k.scheduleLocked(s, now)
 		}
 	}
-	strays := 0
+	var strays []string
 	for subject, saw := range seen {
 		if saw.ours && k.isStrayLocked(subject) {
-			strays++
+			strays = append(strays, subject)
 			k.setLocked(subject, nil) // which looks whose it is before it removes it
 		}
 	}
-	if strays > 0 {
-		k.log.Info("entries of ours that nobody desires are removed from the discovery feed", "count", strays)
+	if len(strays) > 0 {
+		k.log.Warn("entries that say they are ours, and that nobody desires, are removed from the discovery feed", "count", len(strays), "subjects", strays[:min(10, len(strays))])
 	}
 	k.poke()
 }

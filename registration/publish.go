@@ -41,6 +41,9 @@ var (
 	ErrRefused = errors.New("the discovery feed refuses the entry")
 )
 
+// errNotConnected is what is wrong most of the time.
+var errNotConnected = errors.New("there is no connection to the NATS server")
+
 // Kind is what a Publisher does.
 type Kind string
 
@@ -145,6 +148,8 @@ func classify(err error) error {
 		return fmt.Errorf("%w: %w", ErrOvertaken, err)
 	case ok && api.Code >= 400 && api.Code < 500 && api.ErrorCode != jetstream.JSErrCodeStreamNotFound:
 		return fmt.Errorf("%w: %w", ErrRefused, err)
+	case errors.Is(err, nats.ErrReconnectBufExceeded):
+		err = errNotConnected // how the client says it when it may not buffer
 	case errors.Is(err, nats.ErrMaxPayload) || errors.Is(err, nats.ErrBadSubject):
 		return fmt.Errorf("%w: %w", ErrRefused, err)
 	}

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/muster-cloud/muster"
@@ -281,6 +282,11 @@ func (s *Stream) explain(ctx context.Context, err error) error {
 	case ok && api.ErrorCode == errCodeOverlap:
 		other, _ := s.conn.js.StreamNameBySubject(ctx, Prefix+".>")
 		return fmt.Errorf("another stream, %s, has the feed's subjects; use it, or remove it: %w", other, err)
+	case errors.Is(err, nats.ErrReconnectBufExceeded):
+		if last := s.conn.nats.LastError(); last != nil && !errors.Is(last, nats.ErrReconnectBufExceeded) {
+			return fmt.Errorf("%w: %w", errNotConnected, last)
+		}
+		return errNotConnected
 	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("the NATS server does not answer: %w", err)
 	}

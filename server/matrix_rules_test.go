@@ -58,7 +58,7 @@ func queries() map[string]rule {
 	}
 	return map[string]rule{
 		"node":                   reading(plain(`node(id: "a1") { id }`), plain(`node(id: "b1") { id }`), null),
-		"nodes":                  list(`nodes { edges { node { uid instances { edges { node { id } } } } } }`),
+		"nodes":                  list(`nodes(first: 100) { edges { node { uid instances { edges { node { id } } } } } }`),
 		"instance":               reading(about(`instance(id: %q) { id }`, "own instance"), about(`instance(id: %q) { id }`, "foreign instance"), null),
 		"instances":              list(`instances(first: 100) { edges { node { id node { uid } } } }`),
 		"instanceTypes":          reading(plain(`instanceTypes { type }`), nil, ""),
@@ -68,7 +68,7 @@ func queries() map[string]rule {
 		"service":                reading(about(`service(id: %q) { id }`, "own service"), about(`service(id: %q) { id }`, "foreign service"), null),
 		"services":               list(`services(first: 100) { edges { node { id } } }`),
 		"registrations":          only(lookers, plain(`registrations { revision }`)),
-		"volumes":                list(`volumes { edges { node { node { uid } } } }`),
+		"volumes":                list(`volumes(first: 100) { edges { node { node { uid } } } }`),
 		"changes":                list(`changes(first: 100) { edges { node { objectId } } }`),
 		"serverInfo":             reading(plain(`serverInfo { version }`), nil, ""),
 		"whoami":                 only(strings.Replace(everybody, joining, "", 1), plain(`whoami { id }`)),

@@ -104,5 +104,13 @@ func (s *site) startPrometheus(config string) prometheus {
 		http.DefaultClient.CloseIdleConnections()
 	})
 	listens(s.t, address)
+	eventually(s.t, "it is ready", func() bool { // it listens before that
+		answer, err := http.Get("http://" + address + "/-/ready")
+		if err != nil {
+			return false
+		}
+		_ = answer.Body.Close()
+		return answer.StatusCode == http.StatusOK
+	})
 	return prometheus(address)
 }

@@ -211,6 +211,8 @@ func TestFront(t *testing.T) {
 	f.stoppedInOrder("three")
 	f.deploy("four")
 	f.serves("one", "two", "four")
+	f.muster("service", "restart", f.ids["two"], "--wait")
+	f.serves("one", "two", "four")
 	f.answersBy("one", "two", "four")
 	f.muster("service", "remove", f.ids["one"], "--wait")
 	f.serves("two", "four")

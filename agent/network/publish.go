@@ -38,7 +38,8 @@ func (g gate) String() string { return fmt.Sprintf("%d/%s", g.port, g.protocol) 
 
 // Publisher leads ports of the node to machines: for the node itself, by its addresses and by 127.0.0.1, for
 // other hosts, and for machines of the node, that of the service among them. Who comes from elsewhere keeps its
-// address; the node and its machines come from the bridge's. IPv6 is not published, since machines have none.
+// address; the node and its machines come from the bridge's. Machines have no IPv6: what comes by
+// that is relayed for as long as the Publisher lives, and comes from the bridge's too.
 //
 // What it sets are elements of a map in a table of nftables of its own, so that nothing else is disturbed when one comes or goes.
 // It stays when the agent ends, and the next Publisher of the same network takes it over. While it lives it holds the
@@ -57,6 +58,7 @@ type Publisher struct {
 type published struct {
 	Publication
 	held int
+	six  *relay // what comes by IPv6; nil: nothing does
 }
 
 // NewPublisher returns a publisher of a network's machines. It sets nothing.
@@ -103,11 +105,14 @@ func (p *Publisher) Publish(want Publication) (Publication, error) {
 			return Publication{}, err
 		}
 	}
-	next := &published{want, held}
+	next := &published{Publication: want, held: held}
 	if there != nil {
-		next.held = there.held
+		next.held, next.six = there.held, there.six
 	}
-	return want, p.replaceLocked(next, there, own)
+	if err := p.replaceLocked(next, there, own); err != nil {
+		return want, err
+	}
+	return want, next.relay()
 }
 
 func (p Publication) validate() error {
@@ -122,6 +127,22 @@ func (p Publication) validate() error {
 		return muster.InvalidField("to", "%s is no IPv4 address with a port", p.To)
 	}
 	return nil
+}
+
+// relay has what comes by IPv6 passed on to where the publication leads.
+func (p *published) relay() (err error) {
+	if p.six != nil && p.six.to == p.To {
+		return nil
+	}
+	p.six.close()
+	p.six, err = newRelay(p.Publication)
+	return err
+}
+
+// release lets the port go.
+func (p *published) release() {
+	p.six.close()
+	release(p.held)
 }
 
 // replaceLocked sets a publication in place of those that there are, which may be one, or nil.
@@ -145,7 +166,7 @@ func (p *Publisher) replaceLocked(next, there, own *published) error {
 		return err
 	}
 	if own != nil && own.gate() != next.gate() {
-		release(own.held)
+		own.release()
 		delete(p.all, own.gate())
 	}
 	p.all[next.gate()] = next
@@ -215,7 +236,7 @@ func (p *Publisher) keep(stays func(Publication) bool) error {
 		return err
 	}
 	for _, there := range c.gone {
-		release(p.all[there.gate()].held)
+		p.all[there.gate()].release()
 		delete(p.all, there.gate())
 	}
 	if len(p.all) == 0 {
@@ -246,7 +267,7 @@ func (p *Publisher) Close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, there := range p.all {
-		release(there.held)
+		there.release()
 	}
 	p.all, p.loaded = map[gate]*published{}, false
 	return nil
@@ -268,7 +289,7 @@ func (p *Publisher) loadLocked() error {
 			odd = errors.Join(odd, err)
 			held = -1
 		}
-		p.all[found.gate()] = &published{found, held}
+		p.all[found.gate()] = &published{Publication: found, held: held}
 	}
 	if odd != nil {
 		p.o.Logger.Warn("a process of the node has taken a port while no agent ran; it gets nothing", "err", odd)

@@ -25,6 +25,7 @@ import (
 const (
 	nodeAddr  = "192.0.2.1"
 	otherAddr = "192.0.2.9"
+	nodeAddr6 = "2001:db8::1"
 )
 
 // wire connects the node with another host, which is a namespace of that name.
@@ -44,8 +45,10 @@ func wire(t *testing.T, other string) {
 		"link set lo up",
 		"link add wire0 type veth peer name wire1 netns " + other,
 		"addr add " + nodeAddr + "/24 dev wire0",
+		"addr add " + nodeAddr6 + "/64 dev wire0 nodad",
 		"link set wire0 up",
 		"-n " + other + " addr add " + otherAddr + "/24 dev wire1",
+		"-n " + other + " addr add 2001:db8::9/64 dev wire1 nodad",
 		"-n " + other + " link set wire1 up",
 		"-n " + other + " link set lo up",
 	} {
@@ -101,7 +104,7 @@ func ask(t *testing.T, from, protocol, addr string) (answer string, err error) {
 	t.Helper()
 	within(t, from, func() error {
 		var conn net.Conn
-		if conn, err = net.DialTimeout(protocol+"4", addr, 2*time.Second); err != nil {
+		if conn, err = net.DialTimeout(protocol, addr, 2*time.Second); err != nil {
 			return nil
 		}
 		defer conn.Close()
@@ -173,6 +176,9 @@ func everywhere(t *testing.T) {
 		{b, nodeAddr, "10.99.7.1"},
 		{b, "10.99.7.1", "10.99.7.1"},
 		{a, nodeAddr, "10.99.7.1"},
+		{"", "::1", "10.99.7.1"}, // by IPv6 it is relayed
+		{"", nodeAddr6, "10.99.7.1"},
+		{other, nodeAddr6, "10.99.7.1"},
 	} {
 		for protocol, port := range map[string]string{"tcp": "30080", "udp": "30053"} {
 			got, err := ask(t, c.from, protocol, net.JoinHostPort(c.at, port))
@@ -187,8 +193,10 @@ func everywhere(t *testing.T) {
 	if err := p.Withdraw("svc-1"); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := ask(t, other, "tcp", nodeAddr+":30080"); err == nil {
-		t.Errorf("what was withdrawn answers %q", got)
+	for _, at := range []string{nodeAddr, nodeAddr6} {
+		if got, err := ask(t, other, "tcp", net.JoinHostPort(at, "30080")); err == nil {
+			t.Errorf("what was withdrawn answers %q at %s", got, at)
+		}
 	}
 	if got := portTables(t); got != "" {
 		t.Errorf("left: %s", got)

@@ -62,8 +62,7 @@ type reader struct {
 	consumer jetstream.Consumer
 	messages jetstream.MessagesContext
 	created  time.Time // of the stream: another one has another
-	until    uint64    // what was the last message when it began
-	pending  bool      // whether the server has more that was there when it began
+	pending  bool      // whether the server has more
 	seq      uint64    // of the last message read
 	read     uint64    // how many
 }
@@ -91,12 +90,13 @@ func (s *Stream) openReader(ctx context.Context, name string) (*reader, error) {
 	}
 	return &reader{
 		stream: s, name: name, consumer: consumer, messages: messages,
-		created: info.Created, until: info.State.LastSeq, pending: consumer.CachedInfo().NumPending > 0,
+		created: info.Created, pending: consumer.CachedInfo().NumPending > 0,
 	}, nil
 }
 
-// caughtUp tells whether all has been read that was there when it began.
-func (r *reader) caughtUp() bool { return !r.pending || r.seq >= r.until }
+// caughtUp tells whether there was a moment at which all had been read. To have read the message that
+// was the last at the beginning is not enough: another may have been replaced meanwhile, by one after it.
+func (r *reader) caughtUp() bool { return !r.pending }
 
 // next waits for a message; nil when none came for so long. An error ends the reader: what it
 // did not read is read by the next.
@@ -124,12 +124,13 @@ func (r *reader) next(ctx context.Context, wait time.Duration) (*Message, error)
 	return &m, nil
 }
 
-// ask has the server say whether there is more: the last messages that were there when it began
-// may have been removed since.
+// ask has the server say whether there is more: the messages that were to come may have been removed since.
 func (r *reader) ask(ctx context.Context) error {
 	if r.caughtUp() {
 		return nil
 	}
+	ctx, done := r.stream.conn.request(ctx)
+	defer done()
 	info, err := r.consumer.Info(ctx)
 	if err != nil {
 		return classify(err)

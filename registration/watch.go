@@ -151,7 +151,9 @@ func (m *Mirror) session(ctx context.Context) (synced bool, err error) {
 	checked := time.Now()
 	for {
 		if !synced && r.caughtUp() {
-			m.finish()
+			if err := m.finish(ctx); err != nil {
+				return false, err
+			}
 			synced = true
 		}
 		msg, err := r.next(ctx, min(nextWait, m.opts.CheckEvery))
@@ -184,15 +186,19 @@ func (m *Mirror) begin(r *reader) {
 	}
 }
 
-// finish tells of what was there before and was not seen in this round.
-func (m *Mirror) finish() {
-	for subject, s := range m.known {
+// finish tells of what was there before and is no longer.
+func (m *Mirror) finish(ctx context.Context) error {
+	for _, s := range m.known {
 		if s.round != m.round {
-			m.vanish(subject, s)
+			if err := m.missing(ctx); err != nil {
+				return err
+			}
+			break
 		}
 	}
 	m.follow.Synced()
 	m.compare()
+	return nil
 }
 
 // compare has the Keeper, if there is one, see what is there.
@@ -287,7 +293,13 @@ func (m *Mirror) check(ctx context.Context, r *reader) error {
 	case info.State.Msgs == uint64(len(m.known)) || len(m.known) >= m.opts.MaxEntries:
 		return nil
 	}
-	info, err = m.stream.info(ctx, jetstream.WithSubjectFilter(Prefix+".>"))
+	return m.missing(ctx)
+}
+
+// missing tells of the subjects that are not in the stream any more. It asks for them all: what was
+// merely not read yet must not seem gone.
+func (m *Mirror) missing(ctx context.Context) error {
+	info, err := m.stream.info(ctx, jetstream.WithSubjectFilter(Prefix+".>"))
 	if err != nil {
 		return err
 	}

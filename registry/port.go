@@ -12,7 +12,7 @@ type portRange struct{ from, to int }
 func (p portRange) String() string { return fmt.Sprintf("%d to %d", p.from, p.to) }
 
 func noPort(p portRange) string {
-	return "every port of its node from " + p.String() + " is taken: remove services that nobody needs, or widen --publish-ports"
+	return "every port of its node from " + p.String() + " is taken: remove services that nobody needs, or widen --publish-from and --publish-to"
 }
 
 // published walks the services on a node that have a port of it.

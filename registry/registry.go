@@ -155,7 +155,7 @@ func (o Options) Validate() error {
 		return muster.InvalidField("instance-network", "%s is not an IPv4 network of at least a /24 with its host bits zero; give one such as %s", n, DefaultInstanceNetwork)
 	}
 	if o.PublishFrom > o.PublishTo || o.PublishTo > 65535 {
-		return muster.InvalidField("publish-ports", "%d to %d are no ports; give two numbers up to 65535, the lower one first", o.PublishFrom, o.PublishTo)
+		return muster.InvalidField("publish-to", "%d to %d are no ports; give two numbers up to 65535, the lower one as publish-from", o.PublishFrom, o.PublishTo)
 	}
 	return nil
 }

@@ -47,6 +47,8 @@ type Options struct {
 	InstanceNetwork netip.Prefix  // each node gets a /24 of it; 10.213.0.0/16
 	AddressRest     time.Duration // how long an instance's address stays unused after it; 2 min
 	CPUOvercommit   float64       // CPU promised per CPU there is; 2
+	PublishFrom     int           // the lowest port of nodes that services get which ask for none; 30000
+	PublishTo       int           // the highest one; 32767
 	QueueMax        int           // instances that may wait for a node; 1,000
 
 	LogReaders        int // logs of instances that are read at a time; 256
@@ -56,6 +58,7 @@ type Options struct {
 	RetainFor     time.Duration // how long changes are kept; 72 h
 	RequestTTL    time.Duration // how long a requestId is remembered; 24 h
 	TerminatedTTL time.Duration // how long a terminated instance is shown; 1 h
+	RetainAudit   time.Duration // how long the audit, and keys and tokens that have ended, are kept; 90 days
 	FlushInterval time.Duration // how often is stored when nodes were last seen, and the log compacted; 1 min
 
 	Images       archive.Limits // of images that are imported; each as archive.Limits says
@@ -85,6 +88,9 @@ func (o Options) registry() registry.Options {
 		Tombstone:       o.TombstoneTTL,
 		FlushInterval:   o.FlushInterval,
 		MaxPending:      o.QueueMax,
+		PublishFrom:     o.PublishFrom,
+		PublishTo:       o.PublishTo,
+		KeepAudit:       o.RetainAudit,
 		LogReaders:      o.LogReaders, LogReadersPerNode: o.LogReadersPerNode,
 		RequestTTL:     o.RequestTTL,
 		TerminatedTTL:  o.TerminatedTTL,
@@ -111,6 +117,9 @@ func (o Options) withDefaults() Options {
 	orNumber(&o.QueueMax, registry.DefaultMaxPending)
 	orNumber(&o.LogReaders, registry.DefaultLogReaders)
 	orNumber(&o.LogReadersPerNode, registry.DefaultLogReadersNode)
+	orNumber(&o.PublishFrom, registry.DefaultPublishFrom)
+	orNumber(&o.PublishTo, registry.DefaultPublishTo)
+	orNumber(&o.RetainAudit, registry.DefaultKeepAudit)
 	orNumber(&o.RetainChanges, registry.DefaultKeepChanges)
 	orNumber(&o.RetainFor, registry.DefaultKeepChangesFor)
 	orNumber(&o.RequestTTL, registry.DefaultRequestTTL)
@@ -181,6 +190,9 @@ type number struct {
 func (o Options) numbers() []number {
 	return []number{
 		{"max-connections", float64(o.MaxConnections)},
+		{"publish-from", float64(o.PublishFrom)},
+		{"publish-to", float64(o.PublishTo)},
+		{"retain-audit", o.RetainAudit.Seconds()},
 		{"heartbeat-interval", o.HeartbeatInterval.Seconds()},
 		{"unhealthy-after", o.UnhealthyAfter.Seconds()},
 		{"prune-after", o.PruneAfter.Seconds()},

@@ -68,6 +68,8 @@ func (s NodeStatus) next() []NodeStatus {
 	return nil
 }
 
+// Straight to TERMINATED goes what nobody has to take down: what never was on a node, or
+// was on one that is gone, for good when an operator says so.
 func (s InstanceStatus) next() []InstanceStatus {
 	switch s {
 	case "":
@@ -75,13 +77,13 @@ func (s InstanceStatus) next() []InstanceStatus {
 	case Pending:
 		return []InstanceStatus{Provisioning, Failed, Terminated}
 	case Provisioning:
-		return []InstanceStatus{Running, Stopping, Stopped, Failed, Lost, Terminating}
+		return []InstanceStatus{Running, Stopping, Stopped, Failed, Lost, Terminating, Terminated}
 	case Running:
-		return []InstanceStatus{Provisioning, Stopping, Stopped, Failed, Lost, Terminating}
+		return []InstanceStatus{Provisioning, Stopping, Stopped, Failed, Lost, Terminating, Terminated}
 	case Stopping:
-		return []InstanceStatus{Provisioning, Stopped, Failed, Lost, Terminating}
+		return []InstanceStatus{Provisioning, Stopped, Failed, Lost, Terminating, Terminated}
 	case Stopped:
-		return []InstanceStatus{Provisioning, Lost, Terminating}
+		return []InstanceStatus{Provisioning, Lost, Terminating, Terminated}
 	case Failed:
 		return []InstanceStatus{Provisioning, Lost, Terminating, Terminated}
 	case Lost:

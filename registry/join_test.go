@@ -394,6 +394,25 @@ func TestForget_ClearsEveryTrace(t *testing.T) {
 	})
 }
 
+// A machine that is silent can be forgotten before it is pruned, with whatever it ran.
+func TestForget_ASilentNodeWithInstances(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world, _ *ledger) {
+		n := w.join(t, "n1", 4, 4096)
+		running, provisioning := w.launch(t, launch(muster.Nano)), w.launch(t, launch(muster.Nano))
+		w.report(t, n, 1, map[muster.InstanceID]muster.InstanceStatus{running.ID: muster.Running})
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if s := w.Node("n1").Status; s != muster.Unhealthy {
+			t.Fatal("it is", s)
+		}
+		if _, _, err := w.ForgetNode(ctx, "n1"); err != nil {
+			t.Fatal(err)
+		}
+		wantStatus(t, w, running.ID, muster.Terminated)
+		wantStatus(t, w, provisioning.ID, muster.Terminated)
+	})
+}
+
 // A node whose record was buried long ago still has its key: it comes back as itself, and
 // forgetting its name ends that.
 func TestForget_AlsoANodeThatWasBuried(t *testing.T) {

@@ -121,7 +121,7 @@ func (b *book) judgeStepLocked(row, before *muster.Change) {
 	switch row.Kind {
 	case muster.KindNode:
 		legal = legal || muster.NodeStatus(status).MayBecome(row.Node.Status)
-		if row.Node.Status == muster.Pruned && status == string(muster.Unhealthy) && b.braking {
+		if row.Node.Status == muster.Pruned && status == string(muster.Unhealthy) && !row.Node.Forgotten && b.braking {
 			b.c.fault("%s is pruned at revision %d while the brake holds", row.Node.ID, row.Revision)
 		}
 	case muster.KindInstance:

@@ -35,7 +35,7 @@ type RegistrationSpec struct {
 	Cluster     string `json:"cluster"`
 	Protocol    string `json:"protocol"`
 	Service     string `json:"service,omitempty"`  // empty: the service's name
-	Address     string `json:"address,omitempty"`  // an IP; empty: that of the node, or of the instance where those are routed
+	Address     string `json:"address,omitempty"`  // an IP or a template of one; empty: that of the node, or of the instance where those are routed
 	Port        *int   `json:"port,omitempty"`     // nil: that which the service is published at, else its own
 	Priority    int    `json:"priority,omitempty"` // 1 to 255, lower is preferred; 0: DefaultPriority
 	Annotations Map    `json:"annotations,omitempty"`
@@ -51,7 +51,11 @@ func (r *RegistrationSpec) Validate(prefix string) error {
 			return err
 		}
 	}
-	if r.Address != "" {
+	if isTemplate(r.Address) {
+		if err := checkTemplate(prefix+".address", r.Address); err != nil {
+			return err
+		}
+	} else if r.Address != "" {
 		if addr, err := netip.ParseAddr(r.Address); err != nil || addr.Zone() != "" {
 			return InvalidField(prefix+".address", "%.80q is no IP address; leave it out for the node's", r.Address)
 		}
@@ -64,10 +68,17 @@ func (r *RegistrationSpec) Validate(prefix string) error {
 	case r.TTL != nil && *r.TTL != RegistrationTTLForever && (*r.TTL < MinRegistrationTTL || *r.TTL%time.Second != 0):
 		return InvalidField(prefix+".ttl", "%s is not a whole number of seconds, at least one", *r.TTL)
 	}
+	if err := CheckAnnotations(prefix+".annotations", r.Annotations); err != nil {
+		return err
+	}
+	for name, value := range r.Annotations {
+		if err := checkTemplate(prefix+".annotations."+name, value); err != nil {
+			return err
+		}
+	}
 	return first(
 		CheckRegistrationName(prefix+".cluster", r.Cluster),
 		CheckRegistrationName(prefix+".protocol", r.Protocol),
-		CheckAnnotations(prefix+".annotations", r.Annotations),
 	)
 }
 

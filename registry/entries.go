@@ -1,12 +1,9 @@
 package registry
 
 import (
-	"bytes"
 	"fmt"
 	"iter"
 	"slices"
-	"strings"
-	"text/template"
 
 	"github.com/muster-cloud/muster"
 )
@@ -49,13 +46,6 @@ func (r *Registry) NotRegistered(s *muster.Service) string {
 	return "it has not been well for " + s.StableFor.String() + " yet"
 }
 
-// templateData is what the address and the annotations of an entry may speak of.
-type templateData struct {
-	Node     *muster.Node
-	Instance *muster.Instance
-	Service  *muster.Service
-}
-
 // entryOf is one entry of a service as it is now.
 func (v View) entryOf(s *muster.Service, spec *muster.RegistrationSpec) (*muster.Registration, error) {
 	i := v.rawInstance(s.InstanceID)
@@ -67,7 +57,7 @@ func (v View) entryOf(s *muster.Service, spec *muster.RegistrationSpec) (*muster
 	safe.Env = nil
 	bare := *i
 	bare.Env = nil
-	data := templateData{n, &bare, &safe}
+	facts := muster.EntryFacts{Node: n, Instance: &bare, Service: &safe}
 	e := &muster.Registration{
 		Cluster: spec.Cluster, Protocol: spec.Protocol, Service: spec.Service, Port: spec.Port, Priority: spec.Priority,
 		TTL: spec.TTL, Annotations: muster.Map{},
@@ -76,11 +66,11 @@ func (v View) entryOf(s *muster.Service, spec *muster.RegistrationSpec) (*muster
 		e.Service = s.Name
 	}
 	var err error
-	if e.Address, err = expand("address", spec.Address, data); err != nil {
+	if e.Address, err = facts.FillIn("address", spec.Address); err != nil {
 		return nil, err
 	}
 	for name, value := range spec.Annotations {
-		if e.Annotations[name], err = expand("annotations."+name, value, data); err != nil {
+		if e.Annotations[name], err = facts.FillIn("annotations."+name, value); err != nil {
 			return nil, err
 		}
 	}
@@ -107,22 +97,6 @@ func complete(e *muster.Registration, s *muster.Service, i *muster.Instance, n *
 	case s.Port != 0:
 		e.Port = &s.Port
 	}
-}
-
-// expand fills in a template; text without one stays as it is.
-func expand(field, text string, data templateData) (string, error) {
-	if !strings.Contains(text, "{{") {
-		return text, nil // as nearly all are, and the gate looks at each of them again and again
-	}
-	t, err := template.New(field).Option("missingkey=error").Parse(text)
-	if err != nil {
-		return "", muster.InvalidField(field, "it is no template: %v", err)
-	}
-	var out bytes.Buffer
-	if err := t.Execute(&out, data); err != nil {
-		return "", muster.InvalidField(field, "it cannot be filled in: %v", err)
-	}
-	return out.String(), nil
 }
 
 // Entry returns an entry of the discovery feed, or nil.

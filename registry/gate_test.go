@@ -3,6 +3,7 @@ package registry_test
 import (
 	"context"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -209,4 +210,24 @@ func TestGate_ForeignEntries(t *testing.T) {
 		t.Errorf("after a removal: %+v", found)
 	}
 	checkLog(t, w)
+}
+
+func TestGate_AddressAndAnnotationsFromTemplates(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHost(t, setup{})
+		s := h.deploy(t, func(in *muster.DeployServiceInput) {
+			in.RegisterWhenStable = []muster.RegistrationSpec{
+				{Cluster: "prod", Protocol: "http", Address: "{{ .Node.Addr }}", Annotations: muster.Map{"on": `{{ if .Service.Publish }}{{ .Node.ID }}{{ else }}{{ .Instance.ID }}{{ end }}`}},
+				{Cluster: "prod", Protocol: "http", Address: "{{ .Node.ID }}"},
+			}
+		})
+		h.tell(t, muster.Running, said(s, muster.ServiceRunning, muster.HealthOK))
+		got := wantEntries(t, h.world, "web", 1)[0]
+		if got.Address != h.node.Addr || got.Annotations["on"] != string(h.instance.ID) {
+			t.Errorf("the entry is %+v", got)
+		}
+		if problems := h.EntryProblems(h.Service(s.ID)); len(problems) != 1 || !strings.Contains(problems[0], "no IP address") {
+			t.Errorf("problems: %q", problems)
+		}
+	})
 }

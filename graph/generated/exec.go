@@ -6996,13 +6996,17 @@ input RegistrationSpecInput {
   protocol: String!
   "What to call it there; empty: the service's name."
   service: String = ""
-  "Its IP address; empty: its node's."
+  "Its IP address, or a template of one such as ` + "`" + `{{ .Node.Addr }}` + "`" + `; empty: its node's."
   address: String = ""
   "Its port; absent: that which it is published at, else its own."
   port: Int
   "1 to 255, lower is preferred."
   priority: Int = 100
-  "Further facts for those who look it up."
+  """
+  Further facts for those who look it up. A value may be a template, such as
+  ` + "`" + `{{ .Node.Labels.zone }}` + "`" + `: it speaks of the node, the instance and the service, with if,
+  with, and the functions and, or, not, eq, ne, lt, le, gt, ge, index and len.
+  """
   annotations: Map
   "After what it expires unless it is refreshed: whole seconds; absent: the feed's longest."
   ttl: Duration

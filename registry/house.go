@@ -42,7 +42,7 @@ func (r *Registry) expire(ctx context.Context) {
 			w.Instance(next, next.StatusReason)
 		}
 		for _, i := range r.outlived(v, now) {
-			w.Forget(i, "terminated a while ago")
+			w.Forget(i, "terminated a while ago") // with its services
 			for _, s := range v.servicesOf(i.ID) {
 				r.outputs.forget(s.ID)
 			}
@@ -86,11 +86,15 @@ func (r *Registry) overdue(v View, now time.Time) (due []*muster.Instance) {
 
 func (r *Registry) outlived(v View, now time.Time) (due []*muster.Instance) {
 	for i := range v.InstancesIn(muster.Terminated) {
-		if i.TerminatedAt != nil && now.Sub(*i.TerminatedAt) >= r.opts.TerminatedTTL {
+		if r.hasOutlived(i, now) {
 			due = append(due, i)
 		}
 	}
 	return due
+}
+
+func (r *Registry) hasOutlived(i *muster.Instance, now time.Time) bool {
+	return i.Status == muster.Terminated && i.TerminatedAt != nil && now.Sub(*i.TerminatedAt) >= r.opts.TerminatedTTL
 }
 
 // buried returns the pruned nodes whose time to return has passed. One that
@@ -104,9 +108,14 @@ func (r *Registry) buried(v View, now time.Time) (due []*muster.Node) {
 	return due
 }
 
+// outlivedServices returns the services that were removed a while ago, but those that go
+// with their instances.
 func (r *Registry) outlivedServices(v View, now time.Time) (due []*muster.Service) {
 	for s := range v.Services() {
-		if s.RemovedAt != nil && now.Sub(*s.RemovedAt) >= r.opts.TerminatedTTL {
+		if s.RemovedAt == nil || now.Sub(*s.RemovedAt) < r.opts.TerminatedTTL {
+			continue
+		}
+		if i := v.rawInstance(s.InstanceID); i == nil || !r.hasOutlived(i, now) {
 			due = append(due, s)
 		}
 	}

@@ -94,7 +94,7 @@ func (r *Registry) applyReport(v View, w *Writes, n *muster.Node, in *muster.Rep
 	}
 	for i := range v.InstancesOn(n.UID) {
 		if !reported[i.ID] {
-			r.observeServices(v, w, i, &muster.InstanceReportInput{}, applied)
+			r.observeServices(v, w, i, &muster.InstanceReportInput{Generation: i.Generation}, applied)
 		}
 		if !reported[i.ID] && (applied(i.DesiredRevision) || i.Status == muster.Unknown) {
 			r.miss(w, i)
@@ -141,15 +141,14 @@ func typeOf(m *muster.InstanceReportInput) muster.InstanceType {
 
 // observe brings one instance up to what was reported of its present generation.
 func (r *Registry) observe(w *Writes, n *muster.Node, i *muster.Instance, m *muster.InstanceReportInput) {
+	s := said(i, m)
 	switch {
 	case m.Generation < i.Generation || i.Status == muster.Terminating || i.Status == muster.Unknown:
 		return // its agent has not come to what is desired yet, or nobody has said what is
 	case m.Generation > i.Generation:
 		r.ignore(n, m, "its generation is from the future")
 		return
-	}
-	s := statusOf(i, m.Status)
-	if s == "" || !i.Status.MayBecome(s) {
+	case s == "":
 		r.ignore(n, m, "it is "+string(i.Status)+" here")
 		return
 	}
@@ -176,6 +175,18 @@ func (r *Registry) observe(w *Writes, n *muster.Node, i *muster.Instance, m *mus
 	if !sameInstance(i, next) {
 		w.Instance(next, changeReason(next))
 	}
+}
+
+// said is the status that an instance has by a report; "" when that says nothing of its
+// present generation, or what cannot be.
+func said(i *muster.Instance, m *muster.InstanceReportInput) muster.InstanceStatus {
+	if m.Generation != i.Generation || i.Status == muster.Terminating || i.Status == muster.Unknown {
+		return ""
+	}
+	if s := statusOf(i, m.Status); s != "" && i.Status.MayBecome(s) {
+		return s
+	}
+	return ""
 }
 
 // statusOf is the status that a report gives an instance: one that is being

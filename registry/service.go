@@ -281,19 +281,36 @@ func (r *Registry) RemoveService(ctx context.Context, id muster.ServiceID) (*mus
 		next := s.Clone()
 		next.Desired, next.Health, next.HealthReason = muster.WantTerminated, muster.HealthUnknown, ""
 		i := v.Instance(s.InstanceID)
-		n := v.NodeByUID(nodeOfInstance(i))
-		if n == nil || !n.Live() {
+		if reason := v.comesBack(s, i); reason == "" {
 			r.removed(next, "remove was asked for")
 			w.Service(next, next.StatusReason)
 		} else {
-			next.Status, next.StatusReason = muster.ServiceRemoving, "remove was asked for"
-			w.AssignService(next, next.StatusReason)
+			next.Status, next.StatusReason = muster.ServiceRemoving, reason
+			w.AssignService(next, "remove was asked for")
 		}
 		if s.OwnsInstance && i != nil && (next.Gone() || !drains(s, i)) {
 			r.terminate(v, w, i, "its service "+string(s.ID)+" was removed")
 		}
 		return next, nil
 	})
+}
+
+// comesBack is what a service waits for that is to be removed: its node, to end its process;
+// empty: nothing, for its instance was never on one, or goes with it, or is lost for good.
+func (v View) comesBack(s *muster.Service, i *muster.Instance) string {
+	n := v.NodeByUID(nodeOfInstance(i))
+	switch {
+	case n == nil || n.Status == muster.Removed || n.Forgotten || !n.Live() && s.OwnsInstance:
+		return ""
+	case !n.Live():
+		return "remove was asked for, and its node " + string(n.ID) + " is gone: when that returns it is removed, or with its instance"
+	}
+	return "remove was asked for"
+}
+
+// endsWith reports whether an instance goes once a service is gone that is being removed.
+func (v View) endsWith(id muster.InstanceID) bool {
+	return slices.ContainsFunc(v.servicesOf(id), func(s *muster.Service) bool { return s.OwnsInstance && s.Status == muster.ServiceRemoving })
 }
 
 // drains reports whether a service goes on for a while when it is to end.

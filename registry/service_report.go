@@ -35,7 +35,10 @@ func (v View) serviceAssignments(id muster.InstanceID) []*muster.ServiceAssignme
 // observeServices brings an instance's services up to what its agent reports of them. What
 // becomes of them when it does not run, or is not to, follows from that: see follow.
 func (r *Registry) observeServices(v View, w *Writes, i *muster.Instance, m *muster.InstanceReportInput, applied func(int64) bool) {
-	runs := m.Status == muster.Running && i.Desired == muster.WantRunning
+	if m.Generation != i.Generation {
+		return // another start of it says nothing of what is in this one
+	}
+	runs := m.Status == muster.Running && said(i, m) == muster.Running && i.Desired == muster.WantRunning
 	reported := map[muster.ServiceID]*muster.ServiceReportInput{}
 	for k := range m.Services {
 		reported[m.Services[k].ID] = &m.Services[k]
@@ -44,7 +47,7 @@ func (r *Registry) observeServices(v View, w *Writes, i *muster.Instance, m *mus
 		switch found := reported[s.ID]; {
 		case s.Gone():
 		case found != nil && s.Status != muster.ServiceRemoving:
-			if runs && found.Status != muster.ServicePending { // its agent has not noticed yet
+			if runs {
 				r.observeService(w, s, found)
 			}
 		case found == nil && s.Status == muster.ServiceRemoving && applied(s.DesiredRevision):
@@ -61,8 +64,8 @@ func (r *Registry) observeServices(v View, w *Writes, i *muster.Instance, m *mus
 
 // observeService brings one service up to what was reported of its present generation.
 func (r *Registry) observeService(w *Writes, s *muster.Service, m *muster.ServiceReportInput) {
-	if m.Generation != s.Generation {
-		return // its agent has not come to what is desired yet
+	if m.Generation != s.Generation || !observable(m.Status) {
+		return // its agent has not come to what is desired, or has not noticed that its instance runs
 	}
 	r.outputs.keep(s.ID, m.Checks)
 	next := s.Clone()
@@ -94,6 +97,16 @@ func (r *Registry) observeService(w *Writes, s *muster.Service, m *muster.Servic
 		reason = "reported by its node"
 	}
 	w.Service(next, reason)
+}
+
+// observable reports whether an agent can see a service in that status while its instance
+// runs; the others are for the registry to say.
+func observable(s muster.ServiceStatus) bool {
+	switch s {
+	case muster.ServiceDeploying, muster.ServiceRunning, muster.ServiceRestarting, muster.ServiceStopping, muster.ServiceStopped, muster.ServiceFailed:
+		return true
+	}
+	return false
 }
 
 // turned are the results of checks without what is volatile, with since when each has

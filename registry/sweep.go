@@ -297,7 +297,8 @@ func (r *Registry) takeOut(v View, w *Writes, n *muster.Node, s muster.NodeStatu
 		}
 		lost := i.Clone()
 		lost.Reserved, lost.PID = false, nil
-		if i.Status == muster.Terminating {
+		if i.Status == muster.Terminating || v.endsWith(i.ID) {
+			lost.Desired = muster.WantTerminated
 			r.terminated(lost, "its node "+string(n.ID)+" is gone")
 		} else {
 			lost.Status, lost.StatusReason = muster.Lost, "its node "+string(n.ID)+" is gone: "+reason

@@ -80,14 +80,14 @@ func TestRefuses(t *testing.T) {
 		message string
 		large   bool
 	}{
-		"a path that climbs":               {[]tar.Header{file("../etc/passwd", "x")}, "../etc/passwd", "leads out of the image", false},
-		"a path that climbs in the middle": {[]tar.Header{file("a/../../b", "x")}, "a/../../b", "leads out of the image", false},
+		"a path that climbs":               {[]tar.Header{file("../etc/passwd", "x")}, "../etc/passwd", "leads out of it", false},
+		"a path that climbs in the middle": {[]tar.Header{file("a/../../b", "x")}, "a/../../b", "leads out of it", false},
 		"an absolute path":                 {[]tar.Header{file("/etc/passwd", "x")}, "/etc/passwd", "is absolute", false},
 		"an absolute hard link":            {[]tar.Header{link(tar.TypeLink, "a", "/etc/shadow")}, "a", "is absolute", false},
 		"a hard link that climbs":          {[]tar.Header{link(tar.TypeLink, "d/a", "../../etc/shadow")}, "d/a", "leads out", false},
 		"a hard link to nothing":           {[]tar.Header{link(tar.TypeLink, "a", "b")}, "a", "no file that came before it", false},
 		"a hard link to a symbolic one":    {[]tar.Header{link(tar.TypeSymlink, "b", "/etc"), link(tar.TypeLink, "a", "b")}, "a", "no file that came before it", false},
-		"a symbolic link that climbs":      {[]tar.Header{link(tar.TypeSymlink, "d/a", "../../etc")}, "d/a", "leads out of the image", false},
+		"a symbolic link that climbs":      {[]tar.Header{link(tar.TypeSymlink, "d/a", "../../etc")}, "d/a", "leads out of it", false},
 		"an empty symbolic link":           {[]tar.Header{link(tar.TypeSymlink, "a", "")}, "a", "to nothing", false},
 		"a file behind a symbolic link":    {[]tar.Header{link(tar.TypeSymlink, "a", "/etc"), file("a/passwd", "x")}, "a/passwd", "behind the symbolic link \"a\"", false},
 		"a file deep behind one":           {[]tar.Header{link(tar.TypeSymlink, "a", "b"), file("a/c/d", "x")}, "a/c/d", "behind the symbolic link \"a\"", false},
@@ -98,7 +98,7 @@ func TestRefuses(t *testing.T) {
 		"a character device":               {[]tar.Header{{Typeflag: tar.TypeChar, Name: "dev/null", Devmajor: 1, Devminor: 3}}, "dev/null", "is a device", false},
 		"a block device":                   {[]tar.Header{{Typeflag: tar.TypeBlock, Name: "dev/sda"}}, "dev/sda", "is a device", false},
 		"a pipe":                           {[]tar.Header{{Typeflag: tar.TypeFifo, Name: "p"}}, "p", "is a device or a pipe", false},
-		"a root that is a file":            {[]tar.Header{file("./.", "x")}, "./.", "is the image's root", false},
+		"a root that is a file":            {[]tar.Header{file("./.", "x")}, "./.", "is its root", false},
 		"more than may be unpacked":        {[]tar.Header{file("a", strings.Repeat("x", 600)), file("b", strings.Repeat("x", 600))}, "b", "larger than 1000 bytes", true},
 		"more entries than may be":         {[]tar.Header{dir("1"), dir("2"), dir("3"), dir("4"), dir("5"), dir("6")}, "6", "one too many", true},
 		"nothing":                          {nil, "", "no entries", false},

@@ -1,5 +1,6 @@
-// Package archive is how an image travels: a tar file with a tree in it, plain or
-// compressed by gzip or zstd, and what is checked of it wherever one is read.
+// Package archive is how an image, and what a service is made of, travels: a tar file
+// with a tree in it, plain or compressed by gzip or zstd, and what is checked of it
+// wherever one is read.
 //
 // It promises that nothing but a plain tree comes out of an archive, whoever made
 // it: no entry outside of the tree or behind a link, no device, no entry twice,

@@ -24,6 +24,7 @@ type Limits struct {
 	Unpacked int64 // bytes of all its files; 0: DefaultUnpacked, 8 GiB
 	Entries  int   // files, directories and links; 0: DefaultEntries, 500,000
 	Ratio    int   // bytes unpacked of each byte read, once 64 MiB are unpacked; 0: DefaultRatio
+	Fixed    bool  // nobody can raise them, and no message says so
 }
 
 // WithDefaults returns the limits with every default filled in.
@@ -43,7 +44,15 @@ func (l Limits) WithDefaults() Limits {
 	return l
 }
 
-// Refused is why an archive is no image, or too large a one.
+// raise is what else can be done about a limit that was reached.
+func (l Limits) raise() string {
+	if l.Fixed {
+		return ""
+	}
+	return ", or raise the limit"
+}
+
+// Refused is why an archive is of no use, or too large.
 type Refused struct {
 	Entry string // as the archive writes it; empty: it is about the whole
 	Why   string // what is wrong and what to do
@@ -70,10 +79,11 @@ func at(entry string, err error) error {
 
 // counter counts what is read of the archive as it comes, and ends it at a limit.
 type counter struct {
-	from io.Reader
-	read int64
-	most int64
-	err  error // of reading, which is not the archive's fault
+	from  io.Reader
+	read  int64
+	most  int64
+	raise string
+	err   error // of reading, which is not the archive's fault
 }
 
 func (c *counter) Read(p []byte) (int, error) {
@@ -82,23 +92,24 @@ func (c *counter) Read(p []byte) (int, error) {
 		c.err = err
 	}
 	if c.read += int64(n); c.read > c.most {
-		return 0, &Refused{Large: true, Why: fmt.Sprintf("has more than %d bytes: raise the limit on uploads, or leave out what the image does not need", c.most)}
+		return 0, &Refused{Large: true, Why: fmt.Sprintf("has more than %d bytes: leave out what is not needed%s", c.most, c.raise)}
 	}
 	return n, err
 }
 
 // ratio ends what unpacks to far more than it is.
 type ratio struct {
-	from io.Reader
-	in   *counter
-	out  int64
-	most int64
+	from  io.Reader
+	in    *counter
+	out   int64
+	most  int64
+	raise string
 }
 
 func (r *ratio) Read(p []byte) (int, error) {
 	n, err := r.from.Read(p)
 	if r.out += int64(n); r.out > ratioFrom && r.out > r.most*r.in.read {
-		return 0, &Refused{Large: true, Why: fmt.Sprintf("unpacks to more than %d times its size: that is no image but a bomb; leave out files that are empty space, or raise the limit", r.most)}
+		return 0, &Refused{Large: true, Why: fmt.Sprintf("unpacks to more than %d times its size, as a bomb does: leave out files that are empty space%s", r.most, r.raise)}
 	}
 	return n, err
 }

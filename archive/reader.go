@@ -38,13 +38,13 @@ type Summary struct {
 // to the copy, decompressed, if there is one.
 func open(from io.Reader, limits Limits, copied io.Writer) (*reader, error) {
 	limits = limits.WithDefaults()
-	in := &counter{from: from, most: limits.Upload}
+	in := &counter{from: from, most: limits.Upload, raise: limits.raise()}
 	buffered := bufio.NewReaderSize(in, 256<<10)
 	plain, end, err := decompress(buffered)
 	if err != nil {
 		return nil, err
 	}
-	plain = &ratio{from: plain, in: in, most: int64(limits.Ratio)}
+	plain = &ratio{from: plain, in: in, most: int64(limits.Ratio), raise: limits.raise()}
 	if copied != nil {
 		plain = io.TeeReader(plain, copied)
 	}
@@ -131,11 +131,11 @@ func (r *reader) check(h *tar.Header) (*tar.Header, error) {
 	}
 	r.sum.Entries++
 	if len(r.tree) > r.limits.Entries { // directories without an entry of their own count too
-		return nil, &Refused{Entry: h.Name, Large: true, Why: fmt.Sprintf("is one too many: at most %d are allowed; leave some out, or raise the limit", r.limits.Entries)}
+		return nil, &Refused{Entry: h.Name, Large: true, Why: fmt.Sprintf("is one too many: at most %d are allowed; leave some out%s", r.limits.Entries, r.limits.raise())}
 	}
 	if h.Typeflag == tar.TypeReg {
 		if r.sum.Unpacked += h.Size; h.Size < 0 || r.sum.Unpacked > r.limits.Unpacked || r.sum.Unpacked < 0 {
-			return nil, &Refused{Entry: h.Name, Large: true, Why: fmt.Sprintf("of %d bytes makes the image larger than %d bytes: leave it out, or raise the limit", h.Size, r.limits.Unpacked)}
+			return nil, &Refused{Entry: h.Name, Large: true, Why: fmt.Sprintf("of %d bytes makes it larger than %d bytes: leave it out%s", h.Size, r.limits.Unpacked, r.limits.raise())}
 		}
 	}
 	if entry.Name == "usr/lib/systemd/systemd" || entry.Name == "lib/systemd/systemd" {

@@ -31,7 +31,7 @@ func (t tree) add(h *tar.Header) (*tar.Header, error) {
 	}
 	if name == "." {
 		if h.Typeflag != tar.TypeDir {
-			return refuse("is the image's root and no directory")
+			return refuse("is its root and no directory")
 		}
 		return nil, nil
 	}
@@ -63,9 +63,9 @@ func (t tree) add(h *tar.Header) (*tar.Header, error) {
 			return refuse("is a hard link to %.300q, which is no file that came before it", h.Linkname)
 		}
 	case tar.TypeChar, tar.TypeBlock, tar.TypeFifo:
-		return refuse("is a device or a pipe: an instance makes its own; pack the image without them, such as by tar --exclude='./dev/*'")
+		return refuse("is a device or a pipe: an instance makes its own; pack it without them, such as by tar --exclude='./dev/*'")
 	default:
-		return refuse("is of the type %q, which no image has", string(h.Typeflag))
+		return refuse("is of the type %q, which is none of a file, a directory or a link: pack it without", string(h.Typeflag))
 	}
 	return e, nil
 }
@@ -84,7 +84,7 @@ func (t tree) place(name string, kind byte) string {
 		}
 	}
 	if there := t[name]; there != 0 && (there != implied || kind != tar.TypeDir) {
-		return "is there twice: pack the image anew, each path once"
+		return "is there twice: pack it anew, each path once"
 	}
 	t[name] = kind
 	return ""
@@ -100,11 +100,11 @@ func inside(name string) (clean, why string) {
 	case strings.ContainsRune(name, 0):
 		return "", "has a NUL in its name"
 	case strings.HasPrefix(name, "/"):
-		return "", "is absolute: pack the image from within its root, such as by tar -C ROOT ."
+		return "", "is absolute: pack it from within its root, such as by tar -C ROOT ."
 	}
 	for part := range strings.SplitSeq(name, "/") {
 		if part == ".." {
-			return "", "leads out of the image by \"..\": pack it from within its root, such as by tar -C ROOT ."
+			return "", "leads out of it by \"..\": pack it from within its root, such as by tar -C ROOT ."
 		}
 		if len(part) > maxPart {
 			return "", "has too long a name"
@@ -133,7 +133,7 @@ func symlink(name, target string) (same, why string) {
 			depth++
 		}
 		if depth < 0 {
-			return "", fmt.Sprintf("is a symbolic link to %.300q, which leads out of the image", target)
+			return "", fmt.Sprintf("is a symbolic link to %.300q, which leads out of it", target)
 		}
 	}
 	return target, ""

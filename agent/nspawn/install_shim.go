@@ -129,7 +129,7 @@ func (o *installOrder) unpack(ctx context.Context, dir string, from io.Reader) (
 	if !isArchive(start) {
 		return done, &archive.Refused{Why: "is no artifact: give a tar file, plain or compressed by gzip or zstd, or one executable, which is an ELF file or a script that begins with #!"}
 	}
-	sum, err := archive.Unpack(ctx, dir, content, archive.Limits{Upload: o.Unpacked, Unpacked: o.Unpacked, Entries: o.Entries})
+	sum, err := archive.Unpack(ctx, dir, content, archive.Limits{Upload: o.Unpacked, Unpacked: o.Unpacked, Entries: o.Entries, Fixed: true})
 	if err != nil {
 		return done, err
 	}
@@ -155,7 +155,7 @@ func (o *installOrder) executable(dir string, content io.Reader) (done driver.In
 	defer func() { err = errors.Join(err, f.Close()) }()
 	n, err := io.Copy(f, io.LimitReader(content, o.Unpacked+1))
 	if err == nil && n > o.Unpacked {
-		err = &archive.Refused{Large: true, Why: fmt.Sprintf("has more than %d bytes: make it smaller, or raise the limit", o.Unpacked)}
+		err = &archive.Refused{Large: true, Why: fmt.Sprintf("has more than %d bytes: make it smaller", o.Unpacked)}
 	}
 	return driver.Installed{Executable: o.FileName, Unpacked: n, Entries: 1}, err
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -180,7 +181,7 @@ func TestInstall_Refuses(t *testing.T) {
 	}{
 		"nothing":                {nil, "is no artifact"},
 		"text":                   {[]byte("hello"), "is no artifact"},
-		"a path that leads out":  {tarOf(t, file("../../etc/passwd", "x")), `leads out of the image by ".."`},
+		"a path that leads out":  {tarOf(t, file("../../etc/passwd", "x")), `leads out of it by ".."`},
 		"an absolute path":       {tarOf(t, file("/etc/passwd", "x")), "is absolute"},
 		"a link that leads out":  {tarOf(t, file("a", ""), link(tar.TypeSymlink, "b", "../../../etc")), `"b"`},
 		"an absolute link":       {tarOf(t, link(tar.TypeSymlink, "b", "/etc/passwd")), "out of the artifact"},
@@ -189,7 +190,7 @@ func TestInstall_Refuses(t *testing.T) {
 		"a device":               {tarOf(t, tar.Header{Typeflag: tar.TypeBlock, Name: "sda", Devmajor: 8}), "is a device"},
 		"too many entries":       {tarOf(t, many...), "is one too many"},
 		"too large":              {zstandard(t, tarOf(t, file("a", strings.Repeat("\x00", 81<<20)))), "larger than 83886080 bytes"},
-		"a bomb":                 {zipped(t, tarOf(t, file("a", strings.Repeat("\x00", 79<<20)))), "that is no image but a bomb"},
+		"a bomb":                 {zipped(t, tarOf(t, file("a", strings.Repeat("\x00", 79<<20)))), "as a bomb does"},
 		"half of one":            {zipped(t, tarOf(t, file("a", strings.Repeat("x", 9999))))[:60], "ends in the middle"},
 		"something gzip":         {zipped(t, []byte("#!/bin/sh\n")), "ends in the middle"},
 		"compressed by xz":       {[]byte("\xfd7zXZ\x00…"), "compressed by xz"},
@@ -197,6 +198,8 @@ func TestInstall_Refuses(t *testing.T) {
 	} {
 		if _, err := install(t, d, m, c.data); muster.CodeOf(err) != muster.Invalid || !strings.Contains(err.Error(), c.message) {
 			t.Errorf("%s: %v (%s), want INVALID saying %q", name, err, muster.CodeOf(err), c.message)
+		} else if wrong := regexp.MustCompile("image|raise the limit").FindString(err.Error()); wrong != "" {
+			t.Errorf("%s: %v: it is no image, and nobody can raise the limit", name, err)
 		}
 	}
 	if got := within(t, d, m, "cd /opt/muster; ls -A . svc-1; cat svc-1/tool"); got != ".:\nsvc-1\n\nsvc-1:\ntool\n#!before\n" {

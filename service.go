@@ -23,13 +23,14 @@ type Service struct {
 	// Announced says that somebody else runs the process: it is only checked.
 	Announced bool `gorm:"column:announced" json:"announced"`
 
-	DeployURL string   `gorm:"column:deploy_url" json:"deployUrl"`
-	SHA256    string   `gorm:"column:sha256" json:"sha256"`
-	Command   []string `gorm:"column:command;serializer:json" json:"command"`
-	EnvNames  []string `gorm:"column:env_names;serializer:json" json:"envNames"`
-	User      string   `gorm:"column:user" json:"user"`
-	Dir       string   `gorm:"column:dir" json:"dir"`
-	Port      int      `gorm:"column:port" json:"port"` // inside the instance; 0: none
+	DeployURL string `gorm:"column:deploy_url" json:"deployUrl"`
+	// SHA256 is the checksum of its files: that was given, or else of those that its node fetched first.
+	SHA256   string   `gorm:"column:sha256" json:"sha256"`
+	Command  []string `gorm:"column:command;serializer:json" json:"command"`
+	EnvNames []string `gorm:"column:env_names;serializer:json" json:"envNames"`
+	User     string   `gorm:"column:user" json:"user"`
+	Dir      string   `gorm:"column:dir" json:"dir"`
+	Port     int      `gorm:"column:port" json:"port"` // inside the instance; 0: none
 	// Publish is at which port of the node it is reached; nil: at none.
 	Publish *Published    `gorm:"column:publish;serializer:json" json:"publish"`
 	Checks  []Check       `gorm:"column:checks;serializer:json" json:"checks"`
@@ -221,6 +222,7 @@ type ServiceReportInput struct {
 	Restarts     int           `json:"restarts"`
 	PID          *int          `json:"pid,omitempty"`
 	ExitCode     *int          `json:"exitCode,omitempty"`
+	SHA256       string        `json:"sha256,omitempty"` // of its files, once they are in place
 	Checks       []CheckResult `json:"checks,omitempty"` // with their outputs, which make no change
 }
 

@@ -129,8 +129,13 @@ func (in *DeployServiceInput) validateArtifact() error {
 	default:
 		return InvalidField("deployUrl", "%.80q is neither http, https nor file; give a URL such as https://example.org/app.tar.gz or file:///srv/app.tar", in.DeployURL)
 	}
-	if digits := strings.ToLower(in.SHA256); in.SHA256 != "" && (len(digits) != 64 || strings.Trim(digits, "0123456789abcdef") != "") {
-		return InvalidField("sha256", "%.80q is no SHA-256 checksum; give 64 hex digits, as sha256sum prints them", in.SHA256)
+	return checkSHA256("sha256", in.SHA256)
+}
+
+// checkSHA256 takes a checksum, or none.
+func checkSHA256(field, text string) error {
+	if text != "" && (len(text) != 64 || strings.Trim(strings.ToLower(text), "0123456789abcdef") != "") {
+		return InvalidField(field, "%.80q is no SHA-256 checksum; give 64 hex digits, as sha256sum prints them", text)
 	}
 	return nil
 }
@@ -243,7 +248,7 @@ func checkServiceReports(reports []ServiceReportInput) error {
 		case len(m.Checks) > MaxChecks:
 			return InvalidField("instances.services.checks", "there are %d, at most %d are allowed", len(m.Checks), MaxChecks)
 		}
-		if err := CheckID("instances.services.id", string(m.ID)); err != nil {
+		if err := first(CheckID("instances.services.id", string(m.ID)), checkSHA256("instances.services.sha256", m.SHA256)); err != nil {
 			return err
 		}
 		m.Reason, m.HealthReason = Printable(m.Reason, MaxReasonBytes), Printable(m.HealthReason, MaxReasonBytes)

@@ -40,7 +40,7 @@ type agentFlags struct {
 	labels                                        map[string]string
 	images                                        archive.Limits
 	imageKeep, grace                              time.Duration
-	artifactLimit                                 int64 // bytes
+	artifactLimit, artifactKeep                   int64 // bytes
 	nodeRoutes, masquerade                        bool
 	hostPaths                                     []string // of this machine, that instances may see
 	join                                          string
@@ -98,6 +98,7 @@ func nodeFlags(f *pflag.FlagSet, flags *agentFlags) {
 	f.BoolVar(&flags.nodeRoutes, "node-routes", true, "route to the instances of other nodes that are in a network of this machine's; false: that is for you to do")
 	f.BoolVar(&flags.masquerade, "masquerade", true, "have what instances send out of the cluster come from this machine's address; false: it has theirs")
 	f.Int64Var(&flags.artifactLimit, "artifact-limit", artifact.DefaultLimit, "bytes that the files of a service may have before they are unpacked")
+	f.Int64Var(&flags.artifactKeep, "artifact-keep", artifact.DefaultKeep, "bytes of the files of services that are kept here, so that they start again without the place that those came from; 0: none are")
 	f.DurationVar(&flags.imageKeep, "image-keep", 24*time.Hour, "how long an image of the server's that nothing uses is kept here")
 }
 
@@ -138,11 +139,22 @@ func (f *agentFlags) run(ctx context.Context, api *client.Client, log *slog.Logg
 			Listen: f.listen, Advertise: f.advertise, AdvertisePort: f.advertisePort, CPUs: f.cpus, MemoryMB: f.memory,
 			Role: muster.NodeRole(strings.ToUpper(f.role)), Labels: f.labels, Version: version, Ready: ready, Logger: log,
 			Grace: f.grace, Reached: failpoint.FromEnvironment(),
-			Deploy: deploy.Options{Fetch: artifact.New(artifact.Options{Dir: f.stateDir, Limit: f.artifactLimit, HostPaths: f.hostPaths}), Ports: nodePorts{publisher}},
+			Deploy: deploy.Options{Fetch: f.artifacts(log), Ports: nodePorts{publisher}},
 		})
 		if err != nil {
 			return err
 		}
 		return one.Run(ctx)
+	})
+}
+
+// artifacts fetches the files of services, and keeps them.
+func (f *agentFlags) artifacts(log *slog.Logger) *artifact.Fetcher {
+	keep := f.artifactKeep
+	if keep <= 0 {
+		keep = -1
+	}
+	return artifact.New(artifact.Options{
+		Dir: filepath.Join(f.stateDir, "artifacts"), Keep: keep, Limit: f.artifactLimit, HostPaths: f.hostPaths, Logger: log,
 	})
 }

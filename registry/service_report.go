@@ -77,6 +77,9 @@ func (r *Registry) observeService(w *Writes, s *muster.Service, m *muster.Servic
 		next.Status = muster.ServiceStopped
 	}
 	next.Restarts, next.PID, next.ExitCode = m.Restarts, m.PID, m.ExitCode
+	if next.SHA256 == "" { // from now on it is made of this
+		next.SHA256 = m.SHA256
+	}
 	next.CheckResults = turned(s.CheckResults, m.Checks, now)
 	next.Health, next.HealthReason = m.Health, m.HealthReason
 	next.Health = healthOf(next)
@@ -127,7 +130,7 @@ func turned(before, reported []muster.CheckResult, now time.Time) []muster.Check
 
 func sameService(a, b *muster.Service) bool {
 	same := func(x, y muster.CheckResult) bool { return x.Name == y.Name && x.Status == y.Status }
-	return a.Status == b.Status && a.StatusReason == b.StatusReason && a.Health == b.Health && a.HealthReason == b.HealthReason &&
+	return a.SHA256 == b.SHA256 && a.Status == b.Status && a.StatusReason == b.StatusReason && a.Health == b.Health && a.HealthReason == b.HealthReason &&
 		a.Restarts == b.Restarts && equalPointees(a.PID, b.PID) && equalPointees(a.ExitCode, b.ExitCode) &&
 		slices.EqualFunc(a.CheckResults, b.CheckResults, same)
 }

@@ -7,12 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -24,26 +26,40 @@ import (
 // The defaults of Options.
 const (
 	DefaultLimit = 1 << 30
+	DefaultKeep  = 2 << 30
 	DefaultStall = 30 * time.Second
 	maxRedirects = 5
 )
 
 // Options are the settings of a Fetcher. The zero value works.
 type Options struct {
-	Dir       string            // where the file is that has no name, with room for it; default the system's for temporary ones
+	// Dir is where artifacts are kept and, without a name, while they come; it is made. Nothing else is in it. Default: they come to the
+	// system's directory for temporary files, and none is kept.
+	Dir       string
 	Limit     int64             // bytes; default DefaultLimit, 1 GiB
+	Keep      int64             // bytes of all that is kept; default DefaultKeep, 2 GiB; below 0: none is
 	Stall     time.Duration     // that a download may bring nothing before it is given up; default DefaultStall, 30 s
 	HostPaths []string          // absolute and clean: below which file URLs may read the node's files; default nowhere
 	Transport http.RoundTripper // default http.DefaultTransport
+	Logger    *slog.Logger      // default: none
 }
 
 // Fetcher fetches artifacts. It is safe for concurrent use.
-type Fetcher struct{ o Options }
+type Fetcher struct {
+	o  Options
+	mu sync.Mutex // of what has a name in Dir
+}
 
 // New returns a Fetcher. It does nothing yet.
 func New(o Options) *Fetcher {
 	if o.Limit <= 0 {
 		o.Limit = DefaultLimit
+	}
+	if o.Keep == 0 {
+		o.Keep = DefaultKeep
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	if o.Stall <= 0 {
 		o.Stall = DefaultStall
@@ -54,19 +70,38 @@ func New(o Options) *Fetcher {
 // Fetched is an artifact on the node, to be closed.
 type Fetched struct {
 	*os.File        // at its beginning
-	Name     string // the last part of the URL's path; may be anything
 	SHA256   string // in lower case
 	Size     int64
+	kept     bool // it was here already
 }
 
-// Fetch gets an artifact. A checksum that is not empty has to be its own. INVALID: it is
-// not, or the URL is none; LIMIT: it is too large; FORBIDDEN: a file that is not
+// Fetch gets an artifact. A checksum that is not empty has to be its own; when that is
+// kept, nobody is asked for it. INVALID: it is another's, or the URL is none; LIMIT: it is too large; FORBIDDEN: a file that is not
 // allowed; NOT_FOUND: it is not there; UNAVAILABLE: it cannot be got now, and may be later.
 func (f *Fetcher) Fetch(ctx context.Context, from, checksum string) (*Fetched, error) {
 	u, err := url.Parse(from)
 	if err != nil {
 		return nil, muster.InvalidField("deployUrl", "%.200q is no URL", from)
 	}
+	if err := f.check(u); err != nil {
+		return nil, explain(ctx, u, err)
+	}
+	if got, err := f.kept(ctx, strings.ToLower(checksum)); got != nil || err != nil {
+		return got, err
+	}
+	got, err := f.download(ctx, u)
+	if err != nil {
+		return nil, err
+	}
+	if checksum != "" && !strings.EqualFold(checksum, got.SHA256) {
+		err := muster.InvalidField("sha256", "what %s has is %s, not %s: get the right file there, or deploy it anew with the right checksum", u.Redacted(), got.SHA256, strings.ToLower(checksum))
+		return nil, errors.Join(err, got.Close())
+	}
+	return got, nil
+}
+
+// download gets it from where it is, into a file without a name.
+func (f *Fetcher) download(ctx context.Context, u *url.URL) (*Fetched, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	stall := time.AfterFunc(f.o.Stall, func() { cancel(fmt.Errorf("nothing came for %s", f.o.Stall)) })
@@ -76,26 +111,30 @@ func (f *Fetcher) Fetch(ctx context.Context, from, checksum string) (*Fetched, e
 		return nil, explain(ctx, u, err)
 	}
 	defer source.Close()
-	to, err := os.OpenFile(f.dir(), os.O_RDWR|unix.O_TMPFILE, 0o600)
+	to, err := f.nameless()
 	if err != nil {
-		return nil, fmt.Errorf("make a file in %s: %w", f.dir(), err)
+		return nil, err
 	}
-	got := &Fetched{File: to, Name: filepath.Base(u.Path)}
+	got := &Fetched{File: to}
 	if err := f.copy(ctx, got, source, stall); err != nil {
 		return nil, errors.Join(explain(ctx, u, err), to.Close())
-	}
-	if checksum != "" && !strings.EqualFold(checksum, got.SHA256) {
-		err := muster.InvalidField("sha256", "what %s has is %s, not %s: give the right checksum, or get the right file there", u.Redacted(), got.SHA256, strings.ToLower(checksum))
-		return nil, errors.Join(err, to.Close())
 	}
 	return got, nil
 }
 
-func (f *Fetcher) dir() string {
-	if f.o.Dir == "" {
-		return os.TempDir()
+// nameless makes a file that goes when it is closed, or with this process, unless it is named.
+func (f *Fetcher) nameless() (*os.File, error) {
+	dir := f.o.Dir
+	if dir == "" {
+		dir = os.TempDir()
+	} else if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("make the directory of artifacts: %w", err)
 	}
-	return f.o.Dir
+	file, err := os.OpenFile(dir, os.O_RDWR|unix.O_TMPFILE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("make a file in %s: %w", dir, err)
+	}
+	return file, nil
 }
 
 // copy reads the source into the file, and sets the alarm off when nothing comes.
@@ -136,14 +175,23 @@ func explain(ctx context.Context, u *url.URL, err error) error {
 	return &muster.Error{Code: code, Message: fmt.Sprintf("fetch %.300s: %v", u.Redacted(), err), Err: err}
 }
 
-func (f *Fetcher) open(ctx context.Context, u *url.URL) (io.ReadCloser, error) {
+// check refuses what is not fetched from anywhere, whether it is kept or not.
+func (f *Fetcher) check(u *url.URL) error {
 	switch u.Scheme {
 	case "http", "https":
-		return f.get(ctx, u)
+		return nil
 	case "file":
+		_, _, err := f.allowed(u)
+		return err
+	}
+	return muster.InvalidField("deployUrl", "it is neither http, https nor file")
+}
+
+func (f *Fetcher) open(ctx context.Context, u *url.URL) (io.ReadCloser, error) {
+	if u.Scheme == "file" {
 		return f.file(u)
 	}
-	return nil, muster.InvalidField("deployUrl", "it is neither http, https nor file")
+	return f.get(ctx, u)
 }
 
 func (f *Fetcher) get(ctx context.Context, u *url.URL) (io.ReadCloser, error) {
@@ -177,26 +225,32 @@ func (f *Fetcher) get(ctx context.Context, u *url.URL) (io.ReadCloser, error) {
 	return nil, errors.Join(muster.Errorf(code, "the answer is %.100s", response.Status), response.Body.Close())
 }
 
-// file opens a file of the node's, which has to lie in what is allowed once every link has been followed.
-func (f *Fetcher) file(u *url.URL) (io.ReadCloser, error) {
+// allowed says in which directory a file of the node's may be read, and how it is called there.
+func (f *Fetcher) allowed(u *url.URL) (dir, name string, err error) {
 	path := filepath.Clean(u.Path)
 	if u.Host != "" || !filepath.IsAbs(path) {
-		return nil, muster.InvalidField("deployUrl", "a file URL has three slashes and an absolute path")
+		return "", "", muster.InvalidField("deployUrl", "a file URL has three slashes and an absolute path")
 	}
 	i := slices.IndexFunc(f.o.HostPaths, func(dir string) bool { return muster.Within(path, dir) })
 	if i < 0 {
-		return nil, muster.Errorf(muster.Forbidden, "it is not allowed on this node: start its agent with --allow-host-path %s, or serve it by http", filepath.Dir(path))
+		return "", "", muster.Errorf(muster.Forbidden, "it is not allowed on this node: start its agent with --allow-host-path %s, or serve it by http", filepath.Dir(path))
+	}
+	name, err = filepath.Rel(f.o.HostPaths[i], path)
+	return f.o.HostPaths[i], name, err
+}
+
+// file opens a file of the node's, which has to lie in what is allowed once every link has been followed.
+func (f *Fetcher) file(u *url.URL) (io.ReadCloser, error) {
+	dir, name, err := f.allowed(u)
+	if err != nil {
+		return nil, err
 	}
 	// The root keeps links in: whoever writes below it shall not choose what else is read.
-	root, err := os.OpenRoot(f.o.HostPaths[i])
+	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return nil, muster.Errorf(muster.NotFound, "%w", err)
 	}
 	defer root.Close()
-	name, err := filepath.Rel(f.o.HostPaths[i], path)
-	if err != nil {
-		return nil, err
-	}
 	opened, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe would wait for a writer
 	if err != nil {
 		return nil, muster.Errorf(muster.NotFound, "%w", err)

@@ -30,6 +30,7 @@ type node struct {
 	manager *deploy.Manager
 	ports   *ports
 	listed  *atomic.Int64
+	kept    string // the directory of the artifacts that are kept; empty: none are
 	stop    func()
 }
 
@@ -76,7 +77,7 @@ func newNode(t *testing.T) *node {
 
 // start begins a manager, as a new agent does.
 func (n *node) start() {
-	n.manager = deploy.New(deploy.Options{Driver: counting{n.driver, n.listed}, Ports: n.ports, Fetch: artifact.New(artifact.Options{})})
+	n.manager = deploy.New(deploy.Options{Driver: counting{n.driver, n.listed}, Ports: n.ports, Fetch: artifact.New(artifact.Options{Dir: n.kept})})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { defer close(done); _ = n.manager.Run(ctx) }()
@@ -117,6 +118,20 @@ func (n *node) wantSaid(after time.Duration, status muster.ServiceStatus, health
 	if r.Status != status || r.Health != health {
 		n.t.Fatalf("it is said to be %s and %s (%s, %s), want %s and %s", r.Status, r.Health, r.Reason, r.HealthReason, status, health)
 	}
+	return r
+}
+
+// until waits, in real time, until what is said of the service in a machine is as wanted.
+func (n *node) until(machine string, ok func(muster.ServiceReportInput) bool) (r muster.ServiceReportInput) {
+	n.t.Helper()
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		for _, r = range n.manager.Reports(machine) {
+			if ok(r) {
+				return r
+			}
+		}
+	}
+	n.t.Fatalf("in %s it is %+v", machine, r)
 	return r
 }
 
@@ -234,13 +249,7 @@ func TestManager_DeploysFiles(t *testing.T) {
 	defer func() { n.stop(); n.host.Close() }()
 	until := func(status muster.ServiceStatus) muster.ServiceReportInput {
 		t.Helper()
-		for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-			if r := n.said(); r.Status == status {
-				return r
-			}
-		}
-		t.Fatalf("it is %+v, want %s", n.said(), status)
-		return muster.ServiceReportInput{}
+		return n.until(machine, func(r muster.ServiceReportInput) bool { return r.Status == status })
 	}
 	s := service()
 	s.Command, s.DeployURL = nil, server.URL+"/app"

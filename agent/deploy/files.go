@@ -1,6 +1,7 @@
 package deploy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,12 +22,13 @@ const firstFetchPause = time.Second
 // deploy brings a service's files into its machine. It reports false when something else
 // is wanted by then.
 func (u *unit) deploy(ctx context.Context, w wanted) (done bool, err error) {
-	begun, runs, err := u.begun(ctx, w)
+	p, err := u.begun(ctx, w)
 	if err != nil {
 		return true, err
 	}
-	if begun { // an earlier agent did it
-		u.adopted = runs
+	if p != nil { // an earlier agent did it
+		u.adopted = p.State != driver.Exited
+		u.madeOf(proc.Artifact(*p))
 		return true, nil
 	}
 	if w.service.DeployURL == "" {
@@ -67,19 +69,38 @@ func (u *unit) unsettled() muster.ServiceHealth {
 	return muster.HealthUnknown
 }
 
-// begun reports whether the process of the wanted generation was started already, so that
-// its files are in place, and whether it runs.
-func (u *unit) begun(ctx context.Context, w wanted) (begun, runs bool, err error) {
+// begun returns the process of the wanted generation, if it was started already, so that its
+// files are in place.
+func (u *unit) begun(ctx context.Context, w wanted) (*driver.ProcessStatus, error) {
 	all, err := u.m.processes.ListProcesses(ctx)
 	if err != nil {
-		return false, false, fmt.Errorf("list the processes: %w", err)
+		return nil, fmt.Errorf("list the processes: %w", err)
 	}
 	for _, p := range all {
 		if p.Spec.ProcessRef == w.ref() && proc.Generation(p) == w.service.Generation {
-			return true, p.State != driver.Exited, nil
+			return &p, nil
 		}
 	}
-	return false, false, nil
+	return nil, nil
+}
+
+// artifact is the checksum of what the service is made of: that was given, or of what was fetched first.
+// Empty: it is not known yet, or nothing is needed any more.
+func (u *unit) artifact() string {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	s := u.want.service
+	if s == nil || s.Desired == muster.WantTerminated || s.DeployURL == "" {
+		return ""
+	}
+	return cmp.Or(s.SHA256, u.made)
+}
+
+// madeOf notes what the service is made of.
+func (u *unit) madeOf(checksum string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.made = checksum
 }
 
 // whenever cancels work when something else than w is wanted. It takes the unit's
@@ -108,7 +129,8 @@ func (u *unit) whenever(work context.Context, w wanted, cancel context.CancelFun
 	}
 }
 
-// install fetches the files and has them unpacked.
+// install fetches the files and has them unpacked. What was of use is kept, so that nobody needs to be
+// asked for it again.
 func (u *unit) install(ctx context.Context, w wanted) error {
 	installer, ok := u.m.o.Driver.(driver.Artifacts)
 	if !ok {
@@ -120,7 +142,7 @@ func (u *unit) install(ctx context.Context, w wanted) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	fetched, err := u.m.o.Fetch.Fetch(ctx, w.service.DeployURL, w.service.SHA256)
+	fetched, err := u.m.o.Fetch.Fetch(ctx, w.service.DeployURL, u.artifact())
 	if err != nil {
 		return err
 	}
@@ -133,6 +155,10 @@ func (u *unit) install(ctx context.Context, w wanted) error {
 		return err
 	case installed.Executable == "" && len(w.service.Command) == 0:
 		return muster.InvalidField("command", "what %s names is an archive: say which of its files to run", w.service.DeployURL)
+	}
+	u.madeOf(fetched.SHA256)
+	if err := u.m.o.Fetch.Keep(fetched, u.m.used()); err != nil {
+		u.m.o.Logger.Warn("the files of a service are not kept: it needs the place that they came from when its instance is started again", "service", u.id, "err", err)
 	}
 	return nil
 }

@@ -180,6 +180,9 @@ func (m *Manager) settle(ctx context.Context) error {
 	case units = <-m.told:
 	}
 	defer close(m.settled)
+	if err := m.o.Fetch.Tidy(m.used()); err != nil {
+		m.o.Logger.Warn("the artifacts that are kept cannot be tidied", "err", err)
+	}
 	late := time.After(10 * time.Second)
 	for _, u := range units {
 		select {
@@ -201,6 +204,19 @@ func (m *Manager) look(ref driver.ProcessRef) {
 	if u != nil {
 		u.nudge()
 	}
+}
+
+// used are the checksums of what the services on this node are made of.
+func (m *Manager) used() map[string]bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	used := map[string]bool{}
+	for _, u := range m.units {
+		if of := u.artifact(); of != "" {
+			used[of] = true
+		}
+	}
+	return used
 }
 
 // lookAtAll has every unit looked at.

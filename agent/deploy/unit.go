@@ -40,6 +40,7 @@ type unit struct {
 	known    bool                      // told says something
 	gone     bool                      // nothing is left of it
 	checking *checking                 // while its checks run
+	made     string                    // the checksum of what it is made of; empty: not known, or of nothing
 
 	// Only its goroutine touches these.
 	deployed int64     // the generation whose files are in place, or need none
@@ -323,13 +324,14 @@ func (u *unit) spec(w wanted) proc.Spec {
 	if s.Port != 0 && p.Env["PORT"] == "" {
 		p.Env["PORT"] = itoa(s.Port)
 	}
-	return proc.Spec{ProcessSpec: p, Generation: s.Generation, Restart: s.Restart, Stop: driver.Stop{Grace: stopGrace}}
+	return proc.Spec{ProcessSpec: p, Generation: s.Generation, Artifact: u.artifact(), Restart: s.Restart, Stop: driver.Stop{Grace: stopGrace}}
 }
 
 // tell notes what is said of the service, and that there is news when that differs.
 func (u *unit) tell(w wanted, r muster.ServiceReportInput) {
 	r.ID, r.Generation = u.id, w.service.Generation
 	u.mu.Lock()
+	r.SHA256 = u.made
 	news := !u.known || u.machine != w.machine || !sameReport(u.told, r)
 	if u.checking != nil {
 		found := statuses(u.checking.checker.Results())
@@ -347,7 +349,7 @@ func (u *unit) tell(w wanted, r muster.ServiceReportInput) {
 func sameReport(a, b muster.ServiceReportInput) bool {
 	same := func(x, y *int) bool { return x == y || x != nil && y != nil && *x == *y }
 	return a.Generation == b.Generation && a.Status == b.Status && a.Reason == b.Reason && a.Health == b.Health &&
-		a.HealthReason == b.HealthReason && a.Restarts == b.Restarts && same(a.PID, b.PID) && same(a.ExitCode, b.ExitCode)
+		a.HealthReason == b.HealthReason && a.SHA256 == b.SHA256 && a.Restarts == b.Restarts && same(a.PID, b.PID) && same(a.ExitCode, b.ExitCode)
 }
 
 // report is what is said of the service, if it is of that machine. One that is to be

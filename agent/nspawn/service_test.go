@@ -41,7 +41,7 @@ func TestService_FromItsURLToItsPort(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer got.Close()
-	installed, err := d.Install(t.Context(), driver.Artifact{Machine: m, Name: "svc-1", File: got.File, FileName: got.Name})
+	installed, err := d.Install(t.Context(), driver.Artifact{Machine: m, Name: "svc-1", File: got.File, FileName: "app"})
 	if err != nil {
 		t.Fatal(err)
 	}

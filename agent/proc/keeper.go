@@ -191,7 +191,7 @@ func (k *keeper) keep(ctx context.Context, w want) (wait time.Duration, err erro
 				return 0, err
 			}
 		}
-		return k.start(ctx, w, Memory{Generation: w.spec.Generation})
+		return k.start(ctx, w, Memory{Generation: w.spec.Generation, Artifact: w.spec.Artifact})
 	}
 	if p.State != driver.Exited {
 		k.tell(k.describe(p, Running, ""))

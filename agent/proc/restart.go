@@ -14,6 +14,7 @@ import (
 // over restarts of the agent. It is written beside the process.
 type Memory struct {
 	Generation int64         `json:"generation"`         // which start of it that somebody asked for
+	Artifact   string        `json:"artifact,omitempty"` // as Spec has it
 	Restarts   int           `json:"restarts,omitempty"` // since that start, by policy
 	Recent     []int64       `json:"recent,omitempty"`   // when those of the policy's window were, in Unix milliseconds
 	Pause      time.Duration `json:"pause,omitempty"`    // before the last one
@@ -29,6 +30,9 @@ func memoryOf(p *driver.ProcessStatus) (m Memory) {
 
 // Generation is which start of it, that somebody asked for, a process is of.
 func Generation(p driver.ProcessStatus) int64 { return memoryOf(&p).Generation }
+
+// Artifact is what a process is made of, as its Spec had it.
+func Artifact(p driver.ProcessStatus) string { return memoryOf(&p).Artifact }
 
 func (m Memory) note() string {
 	text, _ := json.Marshal(m) // it has nothing that could fail
@@ -69,7 +73,7 @@ func Decide(policy muster.RestartPolicy, p driver.ProcessStatus) Decision {
 	if policy.Attempts >= 0 && len(recent) >= policy.Attempts {
 		return Decision{Failed: true, Reason: fmt.Sprintf("given up after %s in %s; the last time it %s", times(len(recent)), policy.Window, reason)}
 	}
-	next := Memory{Generation: m.Generation, Restarts: m.Restarts + 1, Pause: policy.Backoff}
+	next := Memory{Generation: m.Generation, Artifact: m.Artifact, Restarts: m.Restarts + 1, Pause: policy.Backoff}
 	if m.Pause > 0 && !ranFor(p, policy.Window) {
 		next.Pause = min(2*m.Pause, policy.Longest)
 	}

@@ -33,6 +33,7 @@ type Spec struct {
 	driver.ProcessSpec // Note is the Supervisor's own
 
 	Generation int64                // one that is higher than the process's has it started again
+	Artifact   string               // the checksum of what it is made of; remembered beside it
 	Restart    muster.RestartPolicy // what follows when it ends by itself
 	Stop       driver.Stop          // how it is stopped; Grace 0: 10 s
 }

@@ -2939,7 +2939,7 @@ type Service struct {
 	Announced bool `json:"announced"`
 	// Where its files come from; empty: there are none.
 	DeployURL string `json:"deployUrl"`
-	// The SHA-256 checksum of what comes from there; empty: any was taken.
+	// The SHA-256 checksum of what comes from there: that was given, or of what came first. It is made of that for good. Empty: nothing has come yet.
 	SHA256 string `json:"sha256"`
 	// The command that it runs; empty: the file that was fetched.
 	Command []string `json:"command"`

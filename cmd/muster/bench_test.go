@@ -69,7 +69,7 @@ func newDeployBench(b *testing.B) *deployBench {
 	command(b, "muster", "image", "build-minimal", "--state-dir", filepath.Join(dir, "agent"))
 	net.start(hostServer, log, "agent", "--id", "bench", "--state-dir", filepath.Join(dir, "agent"), "--launcher", "direct", "--cgroup-prefix", net.id, "--cpus", "8")
 	files := artifacts(b)
-	d := &deployBench{api: api, url: net.serve(b, hostServer, files) + "webapp", sum: sumOf(files["webapp"]), seen: make(chan *client.Service, 1000)}
+	d := &deployBench{api: api, url: net.serve(b, hostServer, &shelf{files: files}) + "webapp", sum: sumOf(files["webapp"]), seen: make(chan *client.Service, 1000)}
 	until(b, "the node is HEALTHY", func() bool {
 		node, err := api.Node(b.Context(), "bench")
 		return err == nil && node.Status == muster.Healthy

@@ -12,7 +12,7 @@ func (n node) serve(t *testing.T) {
 	t.Helper()
 	n.install(t)
 	n.Run(t, "systemd-run", "--quiet", "--unit=server", "--service-type=notify", "/usr/local/bin/muster", "server", "--data-dir", "/var/tmp/server")
-	n.Run(t, "sh", "-c", "echo MUSTER_STATE_DIR=/var/tmp/agent >/etc/default/muster-agent")
+	n.Run(t, "sh", "-c", "printf 'MUSTER_STATE_DIR=/var/tmp/agent\nMUSTER_ALLOW_HOST_PATH=/var/tmp/files\n' >/etc/default/muster-agent")
 	n.Run(t, "systemctl", "start", "muster-agent.service")
 	n.awaitHealthy(t)
 }
@@ -33,8 +33,29 @@ func (n node) comes(t *testing.T, id, status string) {
 	until(t, id+" is "+status, func() bool { return n.show(t, id).Status == status })
 }
 
+// deployed has a service deployed into an instance from a file that is gone then.
+func (n node) deployed(t *testing.T, instance string) (service string) {
+	t.Helper()
+	n.Run(t, "sh", "-c", `mkdir -p /var/tmp/files; printf '#!/bin/sh\nexec sleep 100000\n' >/var/tmp/files/app`)
+	var s struct{ ID string }
+	if err := json.Unmarshal([]byte(n.muster(t, "service", "deploy", "app", "--instance", instance, "--url", "file:///var/tmp/files/app", "-o", "json", "--wait")), &s); err != nil {
+		t.Fatal(err)
+	}
+	n.Run(t, "rm", "-r", "/var/tmp/files")
+	return s.ID
+}
+
+// healthy waits until a service is.
+func (n node) healthy(t *testing.T, service string) {
+	t.Helper()
+	until(t, service+" is healthy", func() bool {
+		return strings.Contains(n.muster(t, "service", "show", service, "-o", "json"), `"health": "HEALTHY"`)
+	})
+}
+
 // TestSystemd_Reboot boots a host again, by cutting its power and by shutting it down. What is wanted RUNNING runs again: the
-// same generation on its own disk. What was stopped, and what had ended, stays as it was.
+// same generation on its own disk, with its service, although the file that that came from is gone. What was stopped, and what had
+// ended, stays as it was.
 func TestSystemd_Reboot(t *testing.T) {
 	n := newNode(t)
 	n.muster(t, "image", "build-minimal", "--state-dir", "/var/tmp/agent")
@@ -42,6 +63,7 @@ func TestSystemd_Reboot(t *testing.T) {
 	const counts = "trap 'exit 0' TERM; echo x >>/starts; while :; do sleep 1000 & wait $!; done"
 	runs, stopped, ended := n.begun(t, "RUNNING", counts), n.begun(t, "RUNNING", counts), n.begun(t, "FAILED", "exit 3")
 	n.muster(t, "instance", "stop", stopped.ID, "--wait")
+	service := n.deployed(t, runs.ID)
 	for boot, graceful := range []bool{false, true} {
 		n.Reboot(t, graceful)
 		n.serve(t)
@@ -52,6 +74,7 @@ func TestSystemd_Reboot(t *testing.T) {
 		if after := n.show(t, runs.ID); after.Machine != runs.Machine || after.Generation != 1 || after.PID == nil {
 			t.Errorf("graceful %t: what ran is %+v, and was %+v", graceful, after, runs)
 		}
+		n.healthy(t, service)
 		if after := n.show(t, stopped.ID); after.Status != "STOPPED" || after.Generation != 1 {
 			t.Errorf("graceful %t: what was stopped is %+v", graceful, after)
 		}
@@ -62,6 +85,9 @@ func TestSystemd_Reboot(t *testing.T) {
 			t.Errorf("graceful %t: the instances' units are %q", graceful, units)
 		}
 	}
+	n.muster(t, "instance", "stop", runs.ID, "--wait")
+	n.muster(t, "instance", "start", runs.ID, "--wait")
+	n.healthy(t, service)
 	for _, id := range []string{runs.ID, stopped.ID, ended.ID} {
 		n.muster(t, "instance", "terminate", id, "--wait")
 	}

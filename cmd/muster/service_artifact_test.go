@@ -15,6 +15,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/klauspost/compress/zstd"
@@ -23,18 +24,27 @@ import (
 	"github.com/muster-cloud/muster/client"
 )
 
+// shelf has files by their paths, and counts how often it is asked.
+type shelf struct {
+	files map[string][]byte
+	asked atomic.Int64
+}
+
+func (s *shelf) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.asked.Add(1)
+	content, ok := s.files[strings.TrimPrefix(r.URL.Path, "/")]
+	if !ok {
+		http.NotFound(w, r)
+		return
+	}
+	_, _ = w.Write(content)
+}
+
 // serve serves files on a host until the test ends, and returns the URL that they are below.
-func (n *network) serve(t testing.TB, k int, files map[string][]byte) string {
+func (n *network) serve(t testing.TB, k int, files *shelf) string {
 	t.Helper()
 	listener := n.listen(t, k)
-	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		content, ok := files[strings.TrimPrefix(r.URL.Path, "/")]
-		if !ok {
-			http.NotFound(w, r)
-			return
-		}
-		_, _ = w.Write(content)
-	})}
+	server := &http.Server{Handler: files}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	t.Cleanup(func() {
@@ -168,7 +178,7 @@ func evilArtifacts(t *testing.T) map[string][]byte {
 // badOnesFail deploys what cannot be: each is FAILED, says why, and leaves nothing behind.
 func (v *town) badOnesFail(t *testing.T) {
 	for name, content := range evilArtifacts(t) {
-		v.files[name] = content
+		v.shelf.files[name] = content
 	}
 	n := v.kinds[0]
 	from := func(name string) func(*muster.DeployServiceInput) {
@@ -183,7 +193,7 @@ func (v *town) badOnesFail(t *testing.T) {
 	}{
 		"checksum": {func(in *muster.DeployServiceInput) {
 			in.DeployURL, in.SHA256 = v.web+"good.tar", sumOf([]byte("another"))
-		}, []string{sumOf(v.files["good.tar"]), sumOf([]byte("another")), "give the right checksum"}},
+		}, []string{sumOf(v.shelf.files["good.tar"]), sumOf([]byte("another")), "deploy it anew with the right checksum"}},
 		"bomb":                 {from("bomb.tar.zst"), []string{`the entry "bomb"`, "more than 100 times its size"}},
 		"climbs":               {from("climbs.tar.gz"), []string{`"../../../etc/passwd"`}},
 		"link":                 {from("link.tar"), []string{`"away`, "link"}},

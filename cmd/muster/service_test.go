@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"os/exec"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,7 +22,7 @@ import (
 type town struct {
 	*hosts
 	web     string // the URL of the artifacts
-	files   map[string][]byte
+	shelf   *shelf
 	kinds   []hostNode
 	in      map[hostNode]*client.Instance
 	addr    map[hostNode]string
@@ -33,7 +34,7 @@ func newTown(t *testing.T) *town {
 	t.Setenv("MUSTER_LOG_LEVEL", "DEBUG")
 	t.Setenv("MUSTER_UNHEALTHY_AFTER", "8s")
 	v := &town{
-		hosts: newHosts(t), files: artifacts(t), in: map[hostNode]*client.Instance{}, addr: map[hostNode]string{},
+		hosts: newHosts(t), shelf: &shelf{files: artifacts(t)}, in: map[hostNode]*client.Instance{}, addr: map[hostNode]string{},
 		running: map[hostNode]map[string]*client.Service{},
 	}
 	v.kinds = []hostNode{v.light[0], v.heavy}
@@ -45,7 +46,7 @@ func newTown(t *testing.T) *town {
 	for n, i := range v.in {
 		v.in[n] = v.settle(i, muster.Running)
 	}
-	v.web = v.net.serve(t, hostServer, v.files)
+	v.web = v.net.serve(t, hostServer, v.shelf)
 	return v
 }
 
@@ -175,17 +176,17 @@ func (v *town) deployAll(t *testing.T) {
 	for _, n := range v.kinds {
 		for _, in := range []muster.DeployServiceInput{
 			{
-				Name: "site", DeployURL: v.web + "site.tar.gz", SHA256: sumOf(v.files["site.tar.gz"]), Port: 8080,
+				Name: "site", DeployURL: v.web + "site.tar.gz", SHA256: sumOf(v.shelf.files["site.tar.gz"]), Port: 8080,
 				Command: []string{"httpd", "-f", "-p", "8080", "-h", "pages"},
 				Checks:  every(muster.Check{Name: "page", Kind: muster.HTTPCheck, Body: sitePage}),
 			},
 			{
-				Name: "program", DeployURL: v.web + "program.tar.zst", SHA256: strings.ToUpper(sumOf(v.files["program.tar.zst"])), Port: 8081,
+				Name: "program", DeployURL: v.web + "program.tar.zst", SHA256: strings.ToUpper(sumOf(v.shelf.files["program.tar.zst"])), Port: 8081,
 				Command: []string{"webapp"}, Env: muster.Map{"NAME": "program", "SECRET": v.secretOf(n)},
 				Checks: every(muster.Check{Name: "health", Kind: muster.HTTPCheck, Path: "/health", FailAfter: 3}),
 			},
 			{
-				Name: "lone", DeployURL: v.web + "webapp", SHA256: sumOf(v.files["webapp"]), Port: 8082,
+				Name: "lone", DeployURL: v.web + "webapp", Port: 8082,
 				Env: muster.Map{"NAME": "lone", "SECRET": v.secretOf(n)},
 			},
 		} {
@@ -196,6 +197,9 @@ func (v *town) deployAll(t *testing.T) {
 	for _, n := range v.kinds {
 		for name, s := range v.running[n] {
 			v.running[n][name] = v.become(s, "healthy", healthy)
+			if want := sumOf(v.shelf.files[path.Base(s.DeployURL)]); v.running[n][name].SHA256 != want {
+				t.Errorf("%s on %s is made of %q, want %q", name, n.id(), v.running[n][name].SHA256, want)
+			}
 			if got := v.turns(since, &muster.HealthFilter{ServiceID: &s.ID}); !slices.Equal(got, []string{"service UNKNOWN", "service HEALTHY"}) {
 				t.Errorf("%s on %s was deployed by the changes of health %q", name, n.id(), got)
 			}

@@ -207,8 +207,10 @@ func (v *town) cableIsPulled(t *testing.T) {
 	}
 }
 
-// instanceRestarts stops and starts an instance: its services go and come with it, at the ports that they had.
+// instanceRestarts stops and starts an instance: its services go and come with it, at the ports that they had, and of
+// what their nodes have kept.
 func (v *town) instanceRestarts(t *testing.T) {
+	asked := v.shelf.asked.Load()
 	for _, n := range v.kinds {
 		id := v.in[n].ID
 		if _, err := v.api.StopInstance(t.Context(), id); err != nil {
@@ -232,6 +234,9 @@ func (v *town) instanceRestarts(t *testing.T) {
 		}
 	}
 	v.reachAll()
+	if more := v.shelf.asked.Load() - asked; more != 0 {
+		t.Errorf("their files were asked for %d times, want never again", more)
+	}
 }
 
 // theyAreRemoved removes them: their processes, files and ports go.

@@ -6727,7 +6727,7 @@ type Service {
   announced: Boolean!
   "Where its files come from; empty: there are none."
   deployUrl: String!
-  "The SHA-256 checksum of what comes from there; empty: any was taken."
+  "The SHA-256 checksum of what comes from there: that was given, or of what came first. It is made of that for good. Empty: nothing has come yet."
   sha256: String!
   "The command that it runs; empty: the file that was fetched."
   command: [String!]!
@@ -7062,7 +7062,7 @@ input DeployServiceInput {
   name: String!
   "Where its files come from: http, https or file; a tar archive, plain or compressed with gzip or zstd, or one executable."
   deployUrl: String = ""
-  "The SHA-256 checksum that they have to have, as hex."
+  "The SHA-256 checksum that they have to have, as hex. Absent: what comes first is taken."
   sha256: String = ""
   "What to run, looked for in its files first; absent: the one executable that was fetched."
   command: [String!]
@@ -7821,6 +7821,8 @@ input ServiceReportInput {
   pid: Int
   "The status that its process ended with last."
   exitCode: Int
+  "The SHA-256 checksum of its files, once they are in place."
+  sha256: String = ""
   "What its checks found."
   checks: [CheckResultInput!]
 }
@@ -34777,8 +34779,11 @@ func (ec *executionContext) unmarshalInputServiceReportInput(ctx context.Context
 	if _, present := asMap["restarts"]; !present {
 		asMap["restarts"] = 0
 	}
+	if _, present := asMap["sha256"]; !present {
+		asMap["sha256"] = ""
+	}
 
-	fieldsInOrder := [...]string{"id", "generation", "status", "reason", "health", "healthReason", "restarts", "pid", "exitCode", "checks"}
+	fieldsInOrder := [...]string{"id", "generation", "status", "reason", "health", "healthReason", "restarts", "pid", "exitCode", "sha256", "checks"}
 	for _, k := range fieldsInOrder {
 		v, ok := asMap[k]
 		if !ok {
@@ -34848,6 +34853,13 @@ func (ec *executionContext) unmarshalInputServiceReportInput(ctx context.Context
 				return it, err
 			}
 			it.ExitCode = data
+		case "sha256":
+			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("sha256"))
+			data, err := ec.unmarshalOString2string(ctx, v)
+			if err != nil {
+				return it, err
+			}
+			it.SHA256 = data
 		case "checks":
 			ctx := graphql.WithPathContext(ctx, graphql.NewPathWithField("checks"))
 			data, err := ec.unmarshalOCheckResultInput2ᚕgithubᚗcomᚋmusterᚑcloudᚋmusterᚐCheckResultᚄ(ctx, v)

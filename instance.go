@@ -35,6 +35,9 @@ type Instance struct {
 	TerminatedAt *time.Time     `gorm:"column:terminated_at" json:"terminatedAt"`
 	// QueueDeadline is until when it may wait for a node.
 	QueueDeadline *time.Time `gorm:"column:queue_deadline" json:"queueDeadline"`
+	// DrainUntil is until when what runs of it goes on although it is to end, or to start
+	// anew: the latest that its services need; nil: it ends at once.
+	DrainUntil *time.Time `gorm:"column:drain_until" json:"drainUntil"`
 	// Reserved says that it holds its CPU and memory on its node.
 	Reserved bool `gorm:"column:reserved" json:"reserved"`
 	// DesiredRevision is the revision that last changed what its node should do about it.

@@ -236,5 +236,7 @@ type Assignment struct {
 	Addr        string
 	Volumes     []VolumeMount
 	DiskLimitMB int // of its own disk; 0: none
-	Services    []*ServiceAssignment
+	// Drain is how much longer what runs of it goes on before it is stopped, started anew or removed.
+	Drain    time.Duration
+	Services []*ServiceAssignment
 }

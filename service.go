@@ -41,6 +41,9 @@ type Service struct {
 	// DrainFor is how long it goes on when it is to be stopped, after its entries have
 	// been withdrawn: for those who have looked it up before.
 	DrainFor time.Duration `gorm:"column:drain_for" json:"drainFor"`
+	// DrainUntil is until when its process goes on although it is to end, or to start
+	// anew; nil: it ends at once.
+	DrainUntil *time.Time `gorm:"column:drain_until" json:"drainUntil"`
 
 	Status       ServiceStatus `gorm:"column:status" json:"status"`
 	StatusReason string        `gorm:"column:status_reason" json:"statusReason"`
@@ -207,7 +210,7 @@ type ServiceAssignment struct {
 	Publish   *Published
 	Checks    []Check
 	Restart   RestartPolicy
-	// Drain is how long it goes on when it is to be stopped.
+	// Drain is how much longer its process goes on before it is stopped, started anew or removed.
 	Drain time.Duration
 }
 

@@ -78,6 +78,7 @@ type state struct {
 	registered bool // the registry knows this incarnation, as far as the agent knows
 	interval   time.Duration
 	desired    *muster.Assignments          // as fetched last; nil before
+	fetched    time.Time                    // when that was
 	busy       map[string]step              // what is being done, by disk
 	failed     map[string]string            // why a launch could not be tried, by machine
 	pulls      map[string]pull              // images being got, by the machine that waits

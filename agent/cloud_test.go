@@ -48,6 +48,7 @@ type wish struct {
 	since  int64 // the revision that last changed what is desired
 	status muster.InstanceStatus
 	seen   muster.InstanceReportInput
+	drains time.Time // until when
 }
 
 func newCloud() *cloud {
@@ -133,6 +134,7 @@ func (c *cloud) Assignments(_ context.Context, uid muster.NodeUID, incarnation i
 			continue
 		}
 		one := w.Assignment
+		one.Drain = max(time.Until(w.drains), 0)
 		one.Ended = w.Desired == muster.WantRunning && (w.status == muster.Stopped || w.status == muster.Failed)
 		a.Instances = append(a.Instances, &one)
 	}

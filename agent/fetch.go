@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"time"
 )
 
 // fetch asks for the assignments whenever they may have changed.
@@ -22,7 +23,7 @@ func (a *Agent) fetchOnce(ctx context.Context) error {
 	}
 	a.mu.Lock()
 	before := a.state.desired
-	a.state.desired = desired
+	a.state.desired, a.state.fetched = desired, time.Now()
 	a.pruneLocked()
 	a.giveUpPullsLocked()
 	a.mu.Unlock()

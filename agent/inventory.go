@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/muster-cloud/muster"
 	"github.com/muster-cloud/muster/agent/driver"
@@ -22,6 +23,7 @@ const (
 // view is what goes into a report beside the machines.
 type view struct {
 	desired *muster.Assignments
+	fetched time.Time         // when that was
 	busy    map[string]step   // by disk
 	notes   map[string]string // what is waited for, by machine
 	marks
@@ -80,6 +82,10 @@ func (v *view) coming(p *place, doing step) *muster.InstanceReportInput {
 		r.Status = muster.Stopping // an earlier generation still holds what it holds
 	case w.Desired == muster.WantStopped:
 		r.Status, r.Reason = muster.Stopped, "stopped before it was launched"
+	default:
+		if former, _ := p.drained(v.marks, v.fetched); former != nil {
+			r.Reason = "what ran before is draining"
+		}
 	}
 	return r
 }
@@ -136,8 +142,8 @@ func bare(addr string) string {
 func (a *Agent) inventory(ctx context.Context) (*muster.ReportInstancesInput, error) {
 	a.mu.Lock() // before listing: what changes meanwhile makes another report due
 	v := view{
-		desired: a.state.desired, busy: maps.Clone(a.state.busy), notes: a.notesLocked(),
-		marks: marks{failed: maps.Clone(a.state.failed), revive: maps.Clone(a.state.revive)},
+		desired: a.state.desired, fetched: a.state.fetched, busy: maps.Clone(a.state.busy), notes: a.notesLocked(),
+		marks: marks{failed: maps.Clone(a.state.failed), remove: maps.Clone(a.state.remove), revive: maps.Clone(a.state.revive)},
 	}
 	a.mu.Unlock()
 	machines, err := a.o.Driver.List(ctx)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/muster-cloud/muster"
 	"github.com/muster-cloud/muster/agent"
+	"github.com/muster-cloud/muster/agent/deploy"
 	"github.com/muster-cloud/muster/agent/driver"
 	"github.com/muster-cloud/muster/agent/driver/drivertest"
 )
@@ -40,6 +41,7 @@ type world struct {
 	credentials *agent.Credentials // nil: it has not joined
 	registry    agent.Registry     // nil: the cloud
 	router      agent.Router       // nil: none
+	deploy      deploy.Options
 }
 
 // logs collects what agents log.
@@ -106,7 +108,7 @@ func (w *world) start() *running {
 		registry = w.cloud
 	}
 	a, err := agent.New(agent.Options{
-		Driver: machines, Registry: registry, Credentials: w.credentials, Images: w.images, Router: w.router, StateDir: w.dir, ID: "node-a", BootID: w.boot, CPUs: 4, MemoryMB: 4096,
+		Driver: machines, Registry: registry, Credentials: w.credentials, Images: w.images, Router: w.router, Deploy: w.deploy, StateDir: w.dir, ID: "node-a", BootID: w.boot, CPUs: 4, MemoryMB: 4096,
 		Listener: onceClosed(quiet{make(chan struct{})}), Logger: slog.New(slog.NewTextHandler(&w.log, nil)),
 	})
 	if err != nil {

@@ -42,9 +42,12 @@ func (a *Agent) reconcile(ctx context.Context) error {
 	defer abandon()
 	var steps sync.WaitGroup
 	slots := make(chan struct{}, a.o.Parallel)
+	drained := time.AfterFunc(longestWait, a.passDue.raise)
+	drained.Stop() // until something is
+	defer drained.Stop()
 	p := a.newPauses()
 	for a.passDue.wait(ctx) {
-		due, unused, err := a.pass(ctx)
+		due, drain, unused, err := a.pass(ctx)
 		if err != nil {
 			pause := p.next(longestWait)
 			a.o.Logger.Warn("the machines could not be listed", "node", a.o.ID, "err", err, "again_in", pause)
@@ -54,6 +57,9 @@ func (a *Agent) reconcile(ctx context.Context) error {
 			continue
 		}
 		p.reset()
+		if drain > 0 {
+			drained.Reset(drain)
+		}
 		steps.Go(func() {
 			if err := unused(); err != nil {
 				a.o.Logger.Warn("an image that nothing uses was not deleted", "node", a.o.ID, "err", err)
@@ -79,17 +85,18 @@ func (a *Agent) reconcile(ctx context.Context) error {
 }
 
 // pass looks at every place and returns the steps that are due; their disks are
-// busy from then on. It also returns what deletes the images that nothing uses.
-func (a *Agent) pass(ctx context.Context) (due map[string]step, unused func() error, err error) {
+// busy from then on. It also returns after how long a machine is drained, 0: none is, and what deletes
+// the images that nothing uses.
+func (a *Agent) pass(ctx context.Context) (due map[string]step, drain time.Duration, unused func() error, err error) {
 	a.mu.Lock()
 	wasBusy := maps.Clone(a.state.busy) // before listing: what ends meanwhile was not seen as it is
 	a.mu.Unlock()
 	machines, err := a.o.Driver.List(ctx)
 	if err != nil {
-		return nil, nil, err
+		return nil, 0, nil, err
 	}
 	a.wantServices(machines)
-	due, settled := a.choose(machines, wasBusy)
+	due, drain, settled := a.choose(machines, wasBusy)
 	unused = a.retire(machines)
 	if settled {
 		a.saveRevive()
@@ -98,7 +105,7 @@ func (a *Agent) pass(ctx context.Context) (due map[string]step, unused func() er
 	if len(due) > 0 {
 		a.reportDue.raise()
 	}
-	return due, unused, nil
+	return due, drain, unused, nil
 }
 
 // beginsToLook reports whether a machine is in a launch of an earlier agent's, of which nobody tells that it
@@ -124,8 +131,8 @@ func (a *Agent) lookAgain(ctx context.Context) {
 }
 
 // choose picks the steps that are due, and reports whether a machine is no
-// longer to be started again.
-func (a *Agent) choose(machines []driver.Status, wasBusy map[string]step) (due map[string]step, settled bool) {
+// longer to be started again. drain is after how long the next one is drained; 0: none is.
+func (a *Agent) choose(machines []driver.Status, wasBusy map[string]step) (due map[string]step, drain time.Duration, settled bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	due = map[string]step{}
@@ -140,13 +147,19 @@ func (a *Agent) choose(machines []driver.Status, wasBusy map[string]step) (due m
 		if v == nothing {
 			continue
 		}
+		if m, left := p.drained(a.marksLocked(), a.state.fetched); m != nil && m.Spec.Machine == machine {
+			if drain == 0 || left < drain {
+				drain = left
+			}
+			continue
+		}
 		s := step{verb: v, machine: machine}
 		if v == launch || v == relaunch {
 			s.wanted, s.subnet, s.epoch = p.wanted, a.state.desired.Subnet, a.state.desired.Epoch
 		}
 		a.state.busy[disk], due[disk] = s, s
 	}
-	return due, a.settleLocked(all)
+	return due, drain, a.settleLocked(all)
 }
 
 func (a *Agent) marksLocked() marks {

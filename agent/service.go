@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"maps"
 
 	"github.com/muster-cloud/muster"
 	"github.com/muster-cloud/muster/agent/deploy"
@@ -19,7 +20,8 @@ func (a *Agent) deployment() deploy.Options {
 // wantServices tells the manager of services what is wanted of the machines as they are.
 func (a *Agent) wantServices(machines []driver.Status) {
 	a.mu.Lock()
-	desired := a.state.desired
+	desired, fetched, k := a.state.desired, a.state.fetched, a.marksLocked()
+	k.remove = maps.Clone(k.remove)
 	a.mu.Unlock()
 	if desired == nil {
 		return
@@ -28,11 +30,16 @@ func (a *Agent) wantServices(machines []driver.Status) {
 	for _, m := range machines {
 		running[m.Spec.Machine] = m.State == driver.Running
 	}
+	all := places(desired, machines)
 	wanted := make([]deploy.Machine, 0, len(desired.Instances))
 	for _, w := range desired.Instances {
-		wanted = append(wanted, deploy.Machine{
-			Name: w.Machine, Addr: w.Addr, Running: running[w.Machine] && w.Desired == muster.WantRunning, Services: w.Services,
-		})
+		in := deploy.Machine{
+			Name: w.Machine, Addr: w.Addr, Running: running[w.Machine] && w.Desired == muster.WantRunning, Services: w.Services, Told: fetched,
+		}
+		if m, _ := all[diskOf(w.Machine)].drained(k, fetched); m != nil {
+			in.Name, in.Running = m.Spec.Machine, true
+		}
+		wanted = append(wanted, in)
 	}
 	a.services.Want(wanted)
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/muster-cloud/muster"
 	"github.com/muster-cloud/muster/agent/driver"
@@ -140,6 +141,25 @@ func (p *place) run(k marks) (verb, string) {
 		return relaunch, p.wanted.Machine
 	}
 	return nothing, ""
+}
+
+// drained is the running machine of a place that is to end and goes on for a while before, and
+// for how much longer; fetched is when what is wanted was. nil: there is none.
+func (p *place) drained(k marks, fetched time.Time) (machine *driver.Status, left time.Duration) {
+	if p.wanted == nil || p.wanted.Ended || k.over(diskOf(p.wanted.Machine)) {
+		return nil, 0
+	}
+	if left = p.wanted.Drain - time.Since(fetched); left <= 0 {
+		return nil, 0
+	}
+	for i := range p.machines {
+		m := &p.machines[i]
+		ends := p.wanted.Desired != muster.WantRunning || m.Spec.Generation < p.wanted.Generation
+		if ends && m.State == driver.Running && m.Spec.Generation <= p.wanted.Generation {
+			return m, left
+		}
+	}
+	return nil, 0
 }
 
 // revives reports whether a machine is to run again, should a restart of the

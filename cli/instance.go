@@ -183,7 +183,7 @@ func (a *app) printInstance(w io.Writer, i *client.Instance) {
 		"volumes", mountTexts(i.Volumes), "disk limit", diskLimit(i.DiskLimitMB),
 		"machine", i.Machine, "generation", strconv.FormatInt(i.Generation, 10), "pid", number(i.PID),
 		"exit code", number(i.ExitCode), "created", i.CreatedAt.Format(time.RFC3339), "started", moment(i.StartedAt),
-		"ended", moment(i.EndedAt), "waits until", moment(i.QueueDeadline), "revision", strconv.FormatInt(i.Revision, 10),
+		"ended", moment(i.EndedAt), "waits until", moment(i.QueueDeadline), "drains until", moment(i.DrainUntil), "revision", strconv.FormatInt(i.Revision, 10),
 	)
 	fields(w, a.painter(), shown...)
 	if i.Output != "" {

@@ -205,7 +205,7 @@ func (a *app) printService(w io.Writer, s *client.Service) {
 		"files from", s.DeployURL, "sha256", s.SHA256, "command", words(s.Command), "environment", strings.Join(s.EnvNames, ", "),
 		"user", s.User, "directory", s.Dir, "restart", restartText(s), "restarts", strconv.Itoa(s.Restarts),
 		"generation", strconv.FormatInt(s.Generation, 10), "pid", number(s.PID), "exit code", number(s.ExitCode),
-		"stable after", s.StableFor.String(), "drains for", s.DrainFor.String(), "created", s.CreatedAt.Format(time.RFC3339), "started", moment(s.StartedAt),
+		"stable after", s.StableFor.String(), "drains for", s.DrainFor.String(), "drains until", moment(s.DrainUntil), "created", s.CreatedAt.Format(time.RFC3339), "started", moment(s.StartedAt),
 		"ended", moment(s.EndedAt), "removed", moment(s.RemovedAt), "revision", strconv.FormatInt(s.Revision, 10),
 	)
 	fields(w, a.painter(), shown...)

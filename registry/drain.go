@@ -67,7 +67,7 @@ func (v View) drainSteps(now time.Time) (due []drainStep) {
 }
 
 // drainStep ends a drain, or stops what is left of it at its deadline.
-func (r *Registry) drainStep(w *Writes, d drainStep, now time.Time) {
+func (r *Registry) drainStep(v View, w *Writes, d drainStep, now time.Time) {
 	after := d.node.Clone()
 	drain := *d.node.Drain
 	after.Drain = &drain
@@ -83,8 +83,66 @@ func (r *Registry) drainStep(w *Writes, d drainStep, now time.Time) {
 		if i.Status != muster.Running && i.Status != muster.Provisioning {
 			continue // it is ending already
 		}
-		next := i.Clone()
-		next.Desired, next.Status, next.StatusReason = muster.WantStopped, muster.Stopping, "its node is drained"
-		w.Assign(next, next.StatusReason)
+		r.stop(v, w, i, "its node is drained")
 	}
+}
+
+// drains reports whether others may have looked a service up, so that it goes on for a
+// while when it is to end.
+func drains(s *muster.Service, i *muster.Instance) bool {
+	return s.Status == muster.ServiceRunning && len(s.RegisterWhenStable) > 0 && s.DrainFor > 0 && i != nil && i.Status == muster.Running
+}
+
+// drainService is until when a service goes on that is to end, or to start anew; nil: it ends
+// at once. An order that follows another one makes that no later.
+func drainService(s *muster.Service, i *muster.Instance, now time.Time) *time.Time {
+	switch until := ahead(s.DrainUntil, now); {
+	case drains(s, i):
+		return new(now.Add(s.DrainFor))
+	case until == nil && i != nil && len(s.RegisterWhenStable) > 0:
+		return ahead(i.DrainUntil, now) // it goes on with its instance
+	default:
+		return until
+	}
+}
+
+// drainInstance is until when an instance goes on that is to end, or to start anew: as long
+// as the last of its services.
+func (r *Registry) drainInstance(v View, i *muster.Instance) *time.Time {
+	now := stamp(r.opts.Now())
+	var until *time.Time
+	for _, s := range v.servicesOf(i.ID) {
+		if s.Gone() {
+			continue
+		}
+		if at := drainService(s, i, now); at != nil && (until == nil || at.After(*until)) {
+			until = at
+		}
+	}
+	return until
+}
+
+// ahead is a time that has not come yet, or nil.
+func ahead(t *time.Time, now time.Time) *time.Time {
+	if t == nil || !t.After(now) {
+		return nil
+	}
+	return t
+}
+
+// draining is a reason to end, with how long that takes by a drain.
+func (r *Registry) draining(reason string, until *time.Time) string {
+	if until == nil {
+		return reason
+	}
+	return reason + "; draining for " + until.Sub(stamp(r.opts.Now())).Round(time.Second/10).String()
+}
+
+// left is how much of a drain is left, at most the whole of it: a clock that was set
+// back makes it no longer.
+func left(until *time.Time, whole time.Duration, now time.Time) time.Duration {
+	if until == nil {
+		return 0
+	}
+	return min(max(until.Sub(now), 0), whole)
 }

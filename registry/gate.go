@@ -198,10 +198,12 @@ func (v View) unstable(s *muster.Service) string {
 	switch {
 	case s.Desired != muster.WantRunning:
 		return "it is to be stopped"
+	case i == nil:
+		return "its instance is gone"
+	case i.Status != muster.Running:
+		return "its instance is " + string(i.Status)
 	case s.Status != muster.ServiceRunning:
 		return "it is " + string(s.Status)
-	case i == nil || i.Status != muster.Running:
-		return "its instance is not RUNNING"
 	case s.Health != muster.HealthOK:
 		return "it is " + string(s.Health)
 	case len(s.CheckResults) < len(s.Checks):

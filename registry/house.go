@@ -48,7 +48,7 @@ func (r *Registry) expire(ctx context.Context) {
 			}
 		}
 		for _, d := range v.drainSteps(now) {
-			r.drainStep(w, d, now)
+			r.drainStep(v, w, d, now)
 		}
 		for _, s := range r.outlivedServices(v, now) {
 			w.ForgetService(s, "removed a while ago")

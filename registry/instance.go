@@ -234,23 +234,21 @@ func (r *Registry) begin(v View, w *Writes, i *muster.Instance, reason string) (
 			return nil, noCapacity(i, verdict)
 		}
 	}
+	next.DrainUntil = r.drainInstance(v, i)
 	next.Generation++
 	next.Machine = machine(v, next)
 	next.Status, next.StatusReason, next.Desired, next.Reserved = muster.Provisioning, "", muster.WantRunning, true
 	next.PID, next.ExitCode, next.StartedAt, next.EndedAt, next.Output = nil, nil, nil, nil, ""
-	w.Assign(next, reason)
+	w.Assign(next, r.draining(reason, next.DrainUntil))
 	return next, nil
 }
 
 // StopInstance stops an instance; it keeps its id and its disk. Stopping one
 // that has ended changes nothing but what is desired.
 func (r *Registry) StopInstance(ctx context.Context, id muster.InstanceID) (*muster.Instance, int64, error) {
-	return r.changeInstance(ctx, id, func(_ View, w *Writes, i *muster.Instance) (*muster.Instance, error) {
-		next := i.Clone()
-		next.Desired = muster.WantStopped
+	return r.changeInstance(ctx, id, func(v View, w *Writes, i *muster.Instance) (*muster.Instance, error) {
 		switch i.Status {
 		case muster.Running, muster.Provisioning:
-			next.Status, next.StatusReason = muster.Stopping, "stop was asked for"
 		case muster.Stopping, muster.Stopped, muster.Failed:
 			if i.Desired == muster.WantStopped {
 				return i, nil
@@ -258,9 +256,20 @@ func (r *Registry) StopInstance(ctx context.Context, id muster.InstanceID) (*mus
 		default:
 			return nil, refused(i, "stopped")
 		}
-		w.Assign(next, "stop was asked for")
-		return next, nil
+		return r.stop(v, w, i, "stop was asked for"), nil
 	})
+}
+
+// stop has an instance stopped, once those who have looked its services up are done with them.
+func (r *Registry) stop(v View, w *Writes, i *muster.Instance, reason string) *muster.Instance {
+	next := i.Clone()
+	next.Desired, next.DrainUntil = muster.WantStopped, r.drainInstance(v, i)
+	reason = r.draining(reason, next.DrainUntil)
+	if i.Status == muster.Running || i.Status == muster.Provisioning {
+		next.Status, next.StatusReason = muster.Stopping, reason
+	}
+	w.Assign(next, reason)
+	return next
 }
 
 // TerminateInstance ends an instance for good. It is TERMINATING until its node
@@ -284,7 +293,8 @@ func (r *Registry) terminate(v View, w *Writes, i *muster.Instance, reason strin
 		w.Instance(next, next.StatusReason)
 		return next
 	}
-	next.Status, next.StatusReason = muster.Terminating, reason
+	next.DrainUntil = r.drainInstance(v, i)
+	next.Status, next.StatusReason = muster.Terminating, r.draining(reason, next.DrainUntil)
 	w.Assign(next, next.StatusReason)
 	return next
 }

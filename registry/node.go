@@ -3,6 +3,7 @@ package registry
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/muster-cloud/muster"
 )
@@ -62,21 +63,27 @@ func (r *Registry) Assignments(ctx context.Context, uid muster.NodeUID, incarnat
 		return nil, err
 	}
 	a := &muster.Assignments{Epoch: v.meta().epoch, DesiredRevision: v.use(uid).desiredRevision, Subnet: n.Subnet, Instances: []*muster.Assignment{}, RemoveVolumes: append([]string{}, n.RemovingVolumes...)}
+	now := r.opts.Now()
 	for i := range v.InstancesOn(uid) {
 		if i.Status != muster.Terminated && i.Status != muster.Unknown {
-			a.Instances = append(a.Instances, v.assignment(i))
+			a.Instances = append(a.Instances, v.assignment(i, now))
 		}
 	}
 	return a, nil
 }
 
-func (v View) assignment(i *muster.Instance) *muster.Assignment {
+func (v View) assignment(i *muster.Instance, now time.Time) *muster.Assignment {
+	longest := time.Duration(0)
+	services := v.servicesOf(i.ID)
+	for _, s := range services {
+		longest = max(longest, s.DrainFor)
+	}
 	return &muster.Assignment{
 		ID: i.ID, Generation: i.Generation, Machine: i.Machine, Desired: i.Desired,
 		Ended: i.Desired == muster.WantRunning && (i.Status == muster.Stopped || i.Status == muster.Failed),
 		Name:  i.Name, BaseImage: i.BaseImage, ImageDigest: i.ImageDigest, Command: i.Command, Env: i.Env,
 		CPULimit: i.CPULimit, MemLimitMB: i.MemLimitMB, Addr: i.Addr, Volumes: i.Volumes, DiskLimitMB: i.DiskLimitMB,
-		Services: v.serviceAssignments(i.ID),
+		Drain: left(i.DrainUntil, longest, now), Services: serviceAssignments(services, now),
 	}
 }
 

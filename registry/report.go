@@ -67,7 +67,7 @@ func (r *Registry) applyReport(v View, w *Writes, n *muster.Node, in *muster.Rep
 	for i := range v.InstancesOn(n.UID) {
 		here[disk(i.Machine)] = i
 	}
-	reported := map[muster.InstanceID]bool{}
+	reported := map[muster.InstanceID][]*muster.InstanceReportInput{}
 	applied := func(revision int64) bool { return in.Epoch == v.meta().epoch && in.AppliedRevision >= revision }
 	next := v.meta().sequences[muster.InstanceSequence]
 	for k := range in.Instances {
@@ -87,16 +87,13 @@ func (r *Registry) applyReport(v View, w *Writes, n *muster.Node, in *muster.Rep
 		case i.NodeUID != n.UID:
 			r.ignore(n, m, "it belongs to another node")
 		default:
-			reported[i.ID] = true
+			reported[i.ID] = append(reported[i.ID], m)
 			r.observe(w, n, i, m)
-			r.observeServices(v, w, i, m, applied)
 		}
 	}
 	for i := range v.InstancesOn(n.UID) {
-		if !reported[i.ID] {
-			r.observeServices(v, w, i, &muster.InstanceReportInput{Generation: i.Generation}, applied)
-		}
-		if !reported[i.ID] && (applied(i.DesiredRevision) || i.Status == muster.Unknown) {
+		r.observeServices(v, w, i, reported[i.ID], applied)
+		if reported[i.ID] == nil && (applied(i.DesiredRevision) || i.Status == muster.Unknown) {
 			r.miss(w, i)
 		}
 	}
@@ -157,12 +154,12 @@ func (r *Registry) observe(w *Writes, n *muster.Node, i *muster.Instance, m *mus
 	now := stamp(r.opts.Now())
 	switch s {
 	case muster.Running:
-		next.StatusReason, next.PID, next.Reserved = "", m.PID, true
+		next.StatusReason, next.PID, next.Reserved, next.DrainUntil = "", m.PID, true, nil
 		if i.StartedAt == nil || i.Status != muster.Running {
 			next.StartedAt = &now
 		}
 	case muster.Stopped, muster.Failed:
-		next.StatusReason, next.PID, next.Reserved = m.Reason, nil, false
+		next.StatusReason, next.PID, next.Reserved, next.DrainUntil = m.Reason, nil, false, nil
 		next.ExitCode, next.Output = m.ExitCode, m.Output
 		if i.Status != s {
 			next.EndedAt = &now
@@ -237,11 +234,11 @@ func (r *Registry) miss(w *Writes, i *muster.Instance) {
 	case muster.Stopping:
 		now := stamp(r.opts.Now())
 		next.Status, next.StatusReason, next.EndedAt = muster.Stopped, "its node no longer has it", &now
-		next.Reserved, next.PID = false, nil
+		next.Reserved, next.PID, next.DrainUntil = false, nil, nil
 	case muster.Provisioning, muster.Running, muster.Lost:
 		now := stamp(r.opts.Now())
 		next.Status, next.StatusReason, next.EndedAt = muster.Failed, "its node no longer has it", &now
-		next.Reserved, next.PID = false, nil
+		next.Reserved, next.PID, next.DrainUntil = false, nil, nil
 	default:
 		return
 	}

@@ -236,6 +236,7 @@ func (r *Registry) beginService(v View, w *Writes, s *muster.Service, reason str
 	if err := r.givePort(v, next, i); err != nil {
 		return nil, err
 	}
+	next.DrainUntil = drainService(s, i, stamp(r.opts.Now()))
 	next.Generation++
 	next.Desired, next.Restarts, next.PID, next.ExitCode, next.EndedAt = muster.WantRunning, 0, nil, nil, nil
 	next.Status, next.StatusReason = muster.ServiceDeploying, ""
@@ -243,7 +244,7 @@ func (r *Registry) beginService(v View, w *Writes, s *muster.Service, reason str
 		next.Status, next.StatusReason = muster.ServicePending, "its instance is "+string(i.Status)
 	}
 	next.Health, next.HealthReason, next.CheckResults = muster.HealthUnknown, "", []muster.CheckResult{}
-	w.AssignService(next, reason)
+	w.AssignService(next, r.draining(reason, next.DrainUntil))
 	return next, nil
 }
 
@@ -258,14 +259,16 @@ func (r *Registry) StopService(ctx context.Context, id muster.ServiceID) (*muste
 		}
 		next := s.Clone()
 		next.Desired = muster.WantStopped
+		next.DrainUntil = drainService(s, v.rawInstance(s.InstanceID), stamp(r.opts.Now()))
+		reason := r.draining("stop was asked for", next.DrainUntil)
 		switch s.Status {
 		case muster.ServiceDeploying, muster.ServiceRunning, muster.ServiceRestarting:
-			next.Status, next.StatusReason = muster.ServiceStopping, "stop was asked for"
+			next.Status, next.StatusReason = muster.ServiceStopping, reason
 		case muster.ServicePending:
-			next.Status, next.StatusReason = muster.ServiceStopped, "stop was asked for"
+			next.Status, next.StatusReason = muster.ServiceStopped, reason
 		}
 		next.Health, next.HealthReason = healthOf(next), ""
-		w.AssignService(next, "stop was asked for")
+		w.AssignService(next, reason)
 		return next, nil
 	})
 }
@@ -285,8 +288,9 @@ func (r *Registry) RemoveService(ctx context.Context, id muster.ServiceID) (*mus
 			r.removed(next, "remove was asked for")
 			w.Service(next, next.StatusReason)
 		} else {
-			next.Status, next.StatusReason = muster.ServiceRemoving, reason
-			w.AssignService(next, "remove was asked for")
+			next.DrainUntil = drainService(s, i, stamp(r.opts.Now()))
+			next.Status, next.StatusReason = muster.ServiceRemoving, r.draining(reason, next.DrainUntil)
+			w.AssignService(next, r.draining("remove was asked for", next.DrainUntil))
 		}
 		if s.OwnsInstance && i != nil && (next.Gone() || !drains(s, i)) {
 			r.terminate(v, w, i, "its service "+string(s.ID)+" was removed")
@@ -313,11 +317,6 @@ func (v View) endsWith(id muster.InstanceID) bool {
 	return slices.ContainsFunc(v.servicesOf(id), func(s *muster.Service) bool { return s.OwnsInstance && s.Status == muster.ServiceRemoving })
 }
 
-// drains reports whether a service goes on for a while when it is to end.
-func drains(s *muster.Service, i *muster.Instance) bool {
-	return s.Status == muster.ServiceRunning && len(s.RegisterWhenStable) > 0 && s.DrainFor > 0 && i.Status == muster.Running
-}
-
 func nodeOfInstance(i *muster.Instance) muster.NodeUID {
 	if i == nil {
 		return ""
@@ -327,7 +326,7 @@ func nodeOfInstance(i *muster.Instance) muster.NodeUID {
 
 // removed makes s a removed service.
 func (r *Registry) removed(s *muster.Service, reason string) {
-	s.Status, s.StatusReason, s.RemovedAt = muster.ServiceRemoved, reason, new(stamp(r.opts.Now()))
+	s.Status, s.StatusReason, s.RemovedAt, s.DrainUntil = muster.ServiceRemoved, reason, new(stamp(r.opts.Now())), nil
 	s.PID, s.Health, s.HealthReason, s.CheckResults = nil, muster.HealthUnknown, "", []muster.CheckResult{}
 }
 

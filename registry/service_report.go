@@ -11,19 +11,15 @@ import (
 )
 
 // serviceAssignments are what the registry wants of the services of an instance.
-func (v View) serviceAssignments(id muster.InstanceID) []*muster.ServiceAssignment {
+func serviceAssignments(services []*muster.Service, now time.Time) []*muster.ServiceAssignment {
 	out := []*muster.ServiceAssignment{}
-	for _, s := range v.servicesOf(id) {
+	for _, s := range services {
 		if s.Gone() {
 			continue
 		}
-		drain := s.DrainFor
-		if len(s.RegisterWhenStable) == 0 {
-			drain = 0 // nobody has looked it up
-		}
 		out = append(out, &muster.ServiceAssignment{
-			Drain: drain,
-			ID:    s.ID, Generation: s.Generation, Name: s.Name, Desired: s.Desired, Announced: s.Announced,
+			ID: s.ID, Generation: s.Generation, Name: s.Name, Desired: s.Desired, Announced: s.Announced,
+			Drain:     left(s.DrainUntil, s.DrainFor, now),
 			Ended:     s.Desired == muster.WantRunning && (s.Status == muster.ServiceStopped || s.Status == muster.ServiceFailed),
 			DeployURL: s.DeployURL, SHA256: s.SHA256, Command: s.Command, Env: s.Env, User: s.User, Dir: s.Dir,
 			Port: s.Port, Publish: s.Publish, Checks: s.Checks, Restart: s.Restart,
@@ -33,24 +29,27 @@ func (v View) serviceAssignments(id muster.InstanceID) []*muster.ServiceAssignme
 }
 
 // observeServices brings an instance's services up to what its agent reports of them. What
-// becomes of them when it does not run, or is not to, follows from that: see follow.
-func (r *Registry) observeServices(v View, w *Writes, i *muster.Instance, m *muster.InstanceReportInput, applied func(int64) bool) {
-	if m.Generation != i.Generation {
-		return // another start of it says nothing of what is in this one
-	}
-	runs := m.Status == muster.Running && said(i, m) == muster.Running && i.Desired == muster.WantRunning
-	reported := map[muster.ServiceID]*muster.ServiceReportInput{}
-	for k := range m.Services {
-		reported[m.Services[k].ID] = &m.Services[k]
+// becomes of them when it does not run, or is not to, follows from that: see follow. An
+// instance that is started anew may have two machines: the former one while it is drained.
+func (r *Registry) observeServices(v View, w *Writes, i *muster.Instance, machines []*muster.InstanceReportInput, applied func(int64) bool) {
+	there := map[muster.ServiceID]bool{}
+	told := map[muster.ServiceID]*muster.ServiceReportInput{} // of the present generation, which runs and is to run
+	for _, m := range machines {
+		runs := m.Status == muster.Running && said(i, m) == muster.Running && i.Desired == muster.WantRunning
+		for k := range m.Services {
+			s := &m.Services[k]
+			there[s.ID] = true
+			if runs {
+				told[s.ID] = s
+			}
+		}
 	}
 	for _, s := range v.servicesOf(i.ID) {
-		switch found := reported[s.ID]; {
+		switch found := told[s.ID]; {
 		case s.Gone():
 		case found != nil && s.Status != muster.ServiceRemoving:
-			if runs {
-				r.observeService(w, s, found)
-			}
-		case found == nil && s.Status == muster.ServiceRemoving && applied(s.DesiredRevision):
+			r.observeService(w, s, found)
+		case !there[s.ID] && s.Status == muster.ServiceRemoving && applied(s.DesiredRevision):
 			next := s.Clone()
 			r.removed(next, "its node confirmed that it is gone")
 			r.outputs.forget(s.ID)
@@ -83,6 +82,9 @@ func (r *Registry) observeService(w *Writes, s *muster.Service, m *muster.Servic
 	next.CheckResults = turned(s.CheckResults, m.Checks, now)
 	next.Health, next.HealthReason = m.Health, m.HealthReason
 	next.Health = healthOf(next)
+	if next.Status == muster.ServiceRunning || next.Status == muster.ServiceStopped || next.Status == muster.ServiceFailed {
+		next.DrainUntil = nil
+	}
 	switch {
 	case next.Status == muster.ServiceRunning && (s.Status != muster.ServiceRunning || !equalPointees(s.PID, m.PID)):
 		next.StartedAt, next.EndedAt = &now, nil

@@ -311,5 +311,5 @@ func (r *Registry) takeOut(v View, w *Writes, n *muster.Node, s muster.NodeStatu
 func (r *Registry) terminated(i *muster.Instance, reason string) {
 	at := stamp(r.opts.Now())
 	i.Status, i.StatusReason, i.TerminatedAt = muster.Terminated, reason, &at
-	i.Reserved, i.PID = false, nil
+	i.Reserved, i.PID, i.DrainUntil = false, nil, nil
 }

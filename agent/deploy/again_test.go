@@ -158,31 +158,82 @@ func TestManager_KnowsWhatHasEnded(t *testing.T) {
 	})
 }
 
-func TestManager_DrainsBeforeItStops(t *testing.T) {
+func TestManager_DrainsBeforeItEnds(t *testing.T) {
+	published := &muster.Published{Port: 30000, Protocol: muster.TCP}
+	for name, c := range map[string]struct {
+		order func(*muster.ServiceAssignment)
+		after muster.ServiceStatus // empty: nothing is said of it any more
+	}{
+		"started anew": {func(s *muster.ServiceAssignment) { s.Generation = 2 }, muster.ServiceRunning},
+		"stopped":      {func(s *muster.ServiceAssignment) { s.Desired = muster.WantStopped }, muster.ServiceStopped},
+		"removed":      {func(s *muster.ServiceAssignment) { s.Desired = muster.WantTerminated }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := newNode(t)
+				defer func() { n.stop(); n.host.Close() }()
+				s := service()
+				s.Publish = published
+				n.want(true, s)
+				first := *n.wantSaid(time.Second, muster.ServiceRunning, muster.HealthOK).PID
+				ordered := *s
+				ordered.Drain = 5 * time.Second
+				c.order(&ordered)
+				n.want(true, &ordered)
+				n.settled(2 * time.Second)
+				n.serves(first)
+				n.stop() // a new agent is told what is left of it
+				n.start()
+				left := ordered
+				left.Drain = 3 * time.Second
+				n.want(true, &left)
+				if r := n.settled(2 * time.Second); r.Status != muster.ServiceStopping && r.Status != muster.ServiceRemoving {
+					t.Errorf("while it drains it is said: %+v", r)
+				}
+				n.serves(first)
+				r := n.settled(3 * time.Second)
+				if r.Status != c.after || r.PID != nil && *r.PID == first {
+					t.Errorf("drained, it is said: %+v, want %s", r, c.after)
+				}
+				if last := n.ports.sets[len(n.ports.sets)-1]; len(last) == 1 != (c.after == muster.ServiceRunning) {
+					t.Errorf("drained, %v is published", last)
+				}
+			})
+		})
+	}
+}
+
+// serves checks that a process runs, and that the port which leads to it was never taken back.
+func (n *node) serves(pid int) {
+	n.t.Helper()
+	all, err := n.driver.ListProcesses(n.t.Context())
+	if err != nil || len(all) != 1 || all[0].PID != pid || all[0].State == driver.Exited {
+		n.t.Errorf("the processes are %+v, %v, want %d", all, err, pid)
+	}
+	for _, set := range n.ports.sets[1:] {
+		if len(set) != 1 {
+			n.t.Errorf("while it drains, %v is published", n.ports.sets)
+		}
+	}
+}
+
+func TestManager_DrainsNothingThatIsDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t)
 		defer func() { n.stop(); n.host.Close() }()
 		s := service()
-		s.Drain, s.Publish = 5*time.Second, &muster.Published{Port: 30000, Protocol: muster.TCP}
+		s.Restart.When = muster.RestartNever
 		n.want(true, s)
-		first := n.wantSaid(time.Second, muster.ServiceRunning, muster.HealthOK)
+		n.wantSaid(time.Second, muster.ServiceRunning, muster.HealthOK)
+		if err := n.host.ExitProcess(driver.ProcessRef{Machine: machine, Name: "svc-1"}, 3); err != nil {
+			t.Fatal(err)
+		}
+		n.wantSaid(time.Second, muster.ServiceFailed, muster.HealthBad)
 		again := *s
-		again.Generation = 2
+		again.Generation, again.Drain = 2, time.Minute
 		n.want(true, &again)
-		n.wantSaid(4*time.Second, muster.ServiceStopping, muster.HealthUnknown)
-		if last := n.ports.sets[len(n.ports.sets)-1]; len(last) != 1 {
-			t.Errorf("while it drains, %v is published", last)
-		}
-		if r := n.wantSaid(3*time.Second, muster.ServiceRunning, muster.HealthOK); *r.PID == *first.PID {
-			t.Error("it was not started anew")
-		}
-		stopped := again
-		stopped.Desired = muster.WantStopped
-		n.want(true, &stopped)
-		n.wantSaid(4*time.Second, muster.ServiceStopping, muster.HealthUnknown)
-		n.wantSaid(3*time.Second, muster.ServiceStopped, muster.HealthUnknown)
-		if last := n.ports.sets[len(n.ports.sets)-1]; len(last) != 0 {
-			t.Errorf("stopped, %v is published", last)
-		}
+		n.wantSaid(time.Second, muster.ServiceRunning, muster.HealthOK)
+		n.want(true, &again) // told of once more, as by a beat
+		n.wantSaid(time.Second, muster.ServiceRunning, muster.HealthOK)
 	})
 }

@@ -92,7 +92,7 @@ func service() *muster.ServiceAssignment {
 }
 
 func (n *node) want(running bool, services ...*muster.ServiceAssignment) {
-	n.manager.Want([]deploy.Machine{{Name: machine, Addr: "10.213.0.2", Running: running, Services: services}})
+	n.manager.Want([]deploy.Machine{{Name: machine, Addr: "10.213.0.2", Running: running, Services: services, Told: time.Now()}})
 }
 
 // said is what the manager says of the service; the zero report when it says nothing.

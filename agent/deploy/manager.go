@@ -22,6 +22,7 @@ type Machine struct {
 	Addr     string // of its network; empty: it has none
 	Running  bool
 	Services []*muster.ServiceAssignment
+	Told     time.Time // when the services were told of, from which on their Drain counts
 }
 
 // Port is a port of the node that leads to a service.
@@ -150,7 +151,11 @@ func (m *Manager) Want(machines []Machine) {
 				m.units[s.ID] = u
 				m.pending = append(m.pending, u)
 			}
-			u.set(wanted{service: s, machine: machine.Name, addr: machine.Addr, running: machine.Running})
+			w := wanted{service: s, machine: machine.Name, addr: machine.Addr, running: machine.Running}
+			if s.Drain > 0 {
+				w.drained = machine.Told.Add(s.Drain)
+			}
+			u.set(w)
 		}
 	}
 	for id, u := range m.units {

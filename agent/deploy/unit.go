@@ -20,6 +20,8 @@ type wanted struct {
 	machine string
 	addr    string
 	running bool // the machine
+	// drained is until when its process goes on before it is stopped, started anew or removed; zero: it doesn't.
+	drained time.Time
 }
 
 func (w wanted) ref() driver.ProcessRef {
@@ -49,8 +51,7 @@ type unit struct {
 	since    time.Time // when this agent saw it first
 	mending  bool      // it was started again, and its checks have not all passed since
 	dropped  bool      // the supervisor was told to remove it
-	serving  int64     // the generation that others may have looked up; 0: none
-	draining time.Time // since when it is
+	down     bool      // its process was seen not to run
 	lastPID  int
 	attended driver.ProcessRef // that the supervisor was told of; the zero one: none
 }
@@ -127,7 +128,7 @@ func (u *unit) pass(ctx context.Context, w wanted) time.Duration {
 	case !w.running:
 		u.withdraw()
 		u.leave()
-		u.deployed, u.failed, u.mending = 0, 0, u.mending || u.lastPID != 0
+		u.deployed, u.failed, u.down, u.mending = 0, 0, false, u.mending || u.lastPID != 0
 		u.tell(w, muster.ServiceReportInput{Status: muster.ServicePending, Reason: "its instance does not run", Health: muster.HealthBad})
 		return 0
 	case s.Announced:
@@ -207,25 +208,18 @@ func (u *unit) halt(w wanted) time.Duration {
 	return 0
 }
 
-// drain is how long a process that is to be stopped, or replaced, still goes on: its
+// drain is how much longer a process goes on that is to be stopped, replaced or removed: its
 // entries are withdrawn by now, and those who have looked it up before finish with it. 0: it
 // has gone on for long enough, or was not in use.
 func (u *unit) drain(w wanted) time.Duration {
-	s := w.service
-	if u.serving == 0 || u.serving == s.Generation && s.Desired == muster.WantRunning {
-		u.draining = time.Time{}
+	left := time.Until(w.drained)
+	if left <= 0 || u.down || !w.running {
 		return 0
 	}
-	if u.draining.IsZero() {
-		u.draining = time.Now()
-		u.stopChecks()
-		u.tell(w, muster.ServiceReportInput{Status: muster.ServiceStopping, Health: muster.HealthUnknown, Reason: "draining for " + s.Drain.String()})
-	}
-	if left := s.Drain - time.Since(u.draining); left > 0 && w.running {
-		return left
-	}
-	u.serving, u.draining = 0, time.Time{}
-	return 0
+	u.stopChecks()
+	u.publish(w) // which a new agent has not done yet
+	u.tell(w, muster.ServiceReportInput{Status: muster.ServiceStopping, Health: muster.HealthUnknown, Reason: "draining"})
+	return left
 }
 
 // end has the process stopped.
@@ -240,10 +234,10 @@ const stopGrace = 10 * time.Second
 // keep has the process run.
 func (u *unit) keep(ctx context.Context, w wanted) time.Duration {
 	s := w.service
-	if wait := u.drain(w); wait > 0 {
-		return wait
-	}
 	if u.deployed != s.Generation {
+		if wait := u.drain(w); wait > 0 {
+			return wait
+		}
 		switch done, err := u.deploy(ctx, w); {
 		case ctx.Err() != nil, !done:
 			return 0 // something else is wanted by now
@@ -266,13 +260,11 @@ func (u *unit) keep(ctx context.Context, w wanted) time.Duration {
 		return time.Second / 10 // it is being looked at
 	}
 	if status.State == proc.Running {
-		if s.Drain > 0 {
-			u.serving = s.Generation
-		}
+		u.down = false
 		u.expose(ctx, w, status.Started)
 		return u.tellRunning(w, status)
 	}
-	u.serving = 0
+	u.down = true
 	u.withdraw()
 	u.tell(w, ofProcess(status))
 	if status.State == proc.Waiting {

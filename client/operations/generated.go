@@ -651,7 +651,7 @@ func (v *DrainNodeDrainNodeDrainNodePayload) GetNode() *Node { return v.Node }
 
 // DrainNodeResponse is returned by DrainNode on success.
 type DrainNodeResponse struct {
-	// Cordons a node and lets its instances end; those that still run at the deadline are stopped. Uncordoning cancels it.
+	// Cordons a node and lets its instances end; those that still run at the deadline are stopped, as by stopInstance. Uncordoning cancels it.
 	DrainNode *DrainNodeDrainNodeDrainNodePayload `json:"drainNode"`
 }
 
@@ -1179,6 +1179,8 @@ type Instance struct {
 	TerminatedAt *time.Time `json:"terminatedAt"`
 	// Until when it may wait for a node.
 	QueueDeadline *time.Time `json:"queueDeadline"`
+	// Until when what runs of it goes on although it is to end or to start anew, for those who have looked its services up; null: it ends at once.
+	DrainUntil *time.Time `json:"drainUntil"`
 	// The revision of its newest change.
 	Revision int64 `json:"revision"`
 }
@@ -1269,6 +1271,9 @@ func (v *Instance) GetTerminatedAt() *time.Time { return v.TerminatedAt }
 
 // GetQueueDeadline returns Instance.QueueDeadline, and is useful for accessing the field via an interface.
 func (v *Instance) GetQueueDeadline() *time.Time { return v.QueueDeadline }
+
+// GetDrainUntil returns Instance.DrainUntil, and is useful for accessing the field via an interface.
+func (v *Instance) GetDrainUntil() *time.Time { return v.DrainUntil }
 
 // GetRevision returns Instance.Revision, and is useful for accessing the field via an interface.
 func (v *Instance) GetRevision() int64 { return v.Revision }
@@ -2563,7 +2568,7 @@ func (v *ReportInstancesResponse) GetReportInstances() *ReportAnswer { return v.
 
 // RestartInstanceResponse is returned by RestartInstance on success.
 type RestartInstanceResponse struct {
-	// Stops an instance and starts it again with a new generation.
+	// Stops an instance, as stopInstance does, and starts it again with a new generation.
 	RestartInstance *RestartInstanceRestartInstanceRestartInstancePayload `json:"restartInstance"`
 }
 
@@ -2963,8 +2968,10 @@ type Service struct {
 	RegisterWhenStable []muster.RegistrationSpec `json:"-"`
 	// How long it has to be well before it is stable.
 	StableFor time.Duration `json:"-"`
-	// How long it goes on when it is to be stopped, after its entries were withdrawn.
+	// How long it goes on when it or its instance is to be stopped, restarted or removed, after its entries were withdrawn.
 	DrainFor time.Duration `json:"-"`
+	// Until when its process goes on although it is to end or to start anew; null: it ends at once.
+	DrainUntil *time.Time `json:"drainUntil"`
 	// What was observed.
 	Status muster.ServiceStatus `json:"status"`
 	// Why it is in this status.
@@ -3058,6 +3065,9 @@ func (v *Service) GetStableFor() time.Duration { return v.StableFor }
 
 // GetDrainFor returns Service.DrainFor, and is useful for accessing the field via an interface.
 func (v *Service) GetDrainFor() time.Duration { return v.DrainFor }
+
+// GetDrainUntil returns Service.DrainUntil, and is useful for accessing the field via an interface.
+func (v *Service) GetDrainUntil() *time.Time { return v.DrainUntil }
 
 // GetStatus returns Service.Status, and is useful for accessing the field via an interface.
 func (v *Service) GetStatus() muster.ServiceStatus { return v.Status }
@@ -3249,6 +3259,8 @@ type __premarshalService struct {
 
 	DrainFor json.RawMessage `json:"drainFor"`
 
+	DrainUntil *time.Time `json:"drainUntil"`
+
 	Status muster.ServiceStatus `json:"status"`
 
 	StatusReason string `json:"statusReason"`
@@ -3380,6 +3392,7 @@ func (v *Service) __premarshalJSON() (*__premarshalService, error) {
 				"unable to marshal Service.DrainFor: %w", err)
 		}
 	}
+	retval.DrainUntil = v.DrainUntil
 	retval.Status = v.Status
 	retval.StatusReason = v.StatusReason
 	retval.Health = v.Health
@@ -3565,7 +3578,7 @@ func (v *StatusCount) GetCount() int { return v.Count }
 
 // StopInstanceResponse is returned by StopInstance on success.
 type StopInstanceResponse struct {
-	// Stops an instance; it keeps its id and its disk.
+	// Stops an instance; it keeps its id and its disk. Its services are withdrawn from the discovery feed at once, and go on for their drainFor.
 	StopInstance *StopInstanceStopInstanceStopInstancePayload `json:"stopInstance"`
 }
 
@@ -3616,7 +3629,7 @@ func (v *StopServiceStopServiceStopServicePayload) GetRevision() int64 { return 
 
 // TerminateInstanceResponse is returned by TerminateInstance on success.
 type TerminateInstanceResponse struct {
-	// Ends an instance for good: its disk goes, its id never comes back.
+	// Ends an instance for good: its disk goes, its id never comes back. Its services are withdrawn from the discovery feed at once, and go on for their drainFor.
 	TerminateInstance *TerminateInstanceTerminateInstanceTerminateInstancePayload `json:"terminateInstance"`
 }
 
@@ -5474,6 +5487,7 @@ fragment Instance on Instance {
 	endedAt
 	terminatedAt
 	queueDeadline
+	drainUntil
 	revision
 }
 fragment Evidence on Evidence {
@@ -5940,6 +5954,7 @@ fragment Service on Service {
 	}
 	stableFor
 	drainFor
+	drainUntil
 	status
 	statusReason
 	health
@@ -6365,6 +6380,7 @@ fragment Instance on Instance {
 	endedAt
 	terminatedAt
 	queueDeadline
+	drainUntil
 	revision
 }
 fragment Evidence on Evidence {
@@ -6554,6 +6570,7 @@ fragment Instance on Instance {
 	endedAt
 	terminatedAt
 	queueDeadline
+	drainUntil
 	revision
 }
 fragment Evidence on Evidence {
@@ -6733,6 +6750,7 @@ fragment Instance on Instance {
 	endedAt
 	terminatedAt
 	queueDeadline
+	drainUntil
 	revision
 }
 fragment Evidence on Evidence {
@@ -7247,6 +7265,7 @@ fragment Instance on Instance {
 	endedAt
 	terminatedAt
 	queueDeadline
+	drainUntil
 	revision
 }
 fragment PageInfo on PageInfo {
@@ -7713,6 +7732,7 @@ fragment Service on Service {
 	}
 	stableFor
 	drainFor
+	drainUntil
 	status
 	statusReason
 	health
@@ -8029,6 +8049,7 @@ query ReadAssignments ($uid: ID!, $incarnation: Int64!) {
 				readOnly
 			}
 			diskLimitMb
+			drain
 			services {
 				id
 				generation
@@ -8496,6 +8517,7 @@ fragment Service on Service {
 	}
 	stableFor
 	drainFor
+	drainUntil
 	status
 	statusReason
 	health
@@ -8809,6 +8831,7 @@ fragment Service on Service {
 	}
 	stableFor
 	drainFor
+	drainUntil
 	status
 	statusReason
 	health
@@ -9023,6 +9046,7 @@ fragment Service on Service {
 	}
 	stableFor
 	drainFor
+	drainUntil
 	status
 	statusReason
 	health
@@ -9161,6 +9185,7 @@ fragment Instance on Instance {
 	endedAt
 	terminatedAt
 	queueDeadline
+	drainUntil
 	revision
 }
 fragment Evidence on Evidence {
@@ -9274,6 +9299,7 @@ fragment Service on Service {
 	}
 	stableFor
 	drainFor
+	drainUntil
 	status
 	statusReason
 	health
@@ -9608,6 +9634,7 @@ fragment Service on Service {
 	}
 	stableFor
 	drainFor
+	drainUntil
 	status
 	statusReason
 	health
@@ -9776,6 +9803,7 @@ fragment Instance on Instance {
 	endedAt
 	terminatedAt
 	queueDeadline
+	drainUntil
 	revision
 }
 fragment Evidence on Evidence {
@@ -9889,6 +9917,7 @@ fragment Service on Service {
 	}
 	stableFor
 	drainFor
+	drainUntil
 	status
 	statusReason
 	health
@@ -9992,6 +10021,7 @@ fragment Instance on Instance {
 	endedAt
 	terminatedAt
 	queueDeadline
+	drainUntil
 	revision
 }
 fragment Evidence on Evidence {
@@ -10105,6 +10135,7 @@ fragment Service on Service {
 	}
 	stableFor
 	drainFor
+	drainUntil
 	status
 	statusReason
 	health
@@ -10208,6 +10239,7 @@ fragment Instance on Instance {
 	endedAt
 	terminatedAt
 	queueDeadline
+	drainUntil
 	revision
 }
 fragment Evidence on Evidence {
@@ -10493,6 +10525,7 @@ fragment Instance on Instance {
 	endedAt
 	terminatedAt
 	queueDeadline
+	drainUntil
 	revision
 }
 fragment Service on Service {
@@ -10561,6 +10594,7 @@ fragment Service on Service {
 	}
 	stableFor
 	drainFor
+	drainUntil
 	status
 	statusReason
 	health
@@ -10705,6 +10739,7 @@ fragment Instance on Instance {
 	endedAt
 	terminatedAt
 	queueDeadline
+	drainUntil
 	revision
 }
 fragment Evidence on Evidence {
@@ -11066,6 +11101,7 @@ fragment Service on Service {
 	}
 	stableFor
 	drainFor
+	drainUntil
 	status
 	statusReason
 	health

@@ -98,6 +98,7 @@ type ComplexityRoot struct {
 		Command     func(childComplexity int) int
 		Desired     func(childComplexity int) int
 		DiskLimitMB func(childComplexity int) int
+		Drain       func(childComplexity int) int
 		Ended       func(childComplexity int) int
 		Env         func(childComplexity int) int
 		Generation  func(childComplexity int) int
@@ -379,6 +380,7 @@ type ComplexityRoot struct {
 		CreatedAt        func(childComplexity int) int
 		Desired          func(childComplexity int) int
 		DiskLimitMB      func(childComplexity int) int
+		DrainUntil       func(childComplexity int) int
 		EndedAt          func(childComplexity int) int
 		EnvNames         func(childComplexity int) int
 		ExitCode         func(childComplexity int) int
@@ -832,6 +834,7 @@ type ComplexityRoot struct {
 		Desired              func(childComplexity int) int
 		Dir                  func(childComplexity int) int
 		DrainFor             func(childComplexity int) int
+		DrainUntil           func(childComplexity int) int
 		EndedAt              func(childComplexity int) int
 		EnvNames             func(childComplexity int) int
 		ExitCode             func(childComplexity int) int
@@ -1355,6 +1358,12 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Assignment.DiskLimitMB(childComplexity), true
+	case "Assignment.drain":
+		if e.ComplexityRoot.Assignment.Drain == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Assignment.Drain(childComplexity), true
 	case "Assignment.ended":
 		if e.ComplexityRoot.Assignment.Ended == nil {
 			break
@@ -2485,6 +2494,12 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Instance.DiskLimitMB(childComplexity), true
+	case "Instance.drainUntil":
+		if e.ComplexityRoot.Instance.DrainUntil == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Instance.DrainUntil(childComplexity), true
 	case "Instance.endedAt":
 		if e.ComplexityRoot.Instance.EndedAt == nil {
 			break
@@ -4695,6 +4710,12 @@ func (e *executableSchema) Complexity(ctx context.Context, typeName, field strin
 		}
 
 		return e.ComplexityRoot.Service.DrainFor(childComplexity), true
+	case "Service.drainUntil":
+		if e.ComplexityRoot.Service.DrainUntil == nil {
+			break
+		}
+
+		return e.ComplexityRoot.Service.DrainUntil(childComplexity), true
 	case "Service.endedAt":
 		if e.ComplexityRoot.Service.EndedAt == nil {
 			break
@@ -5838,7 +5859,7 @@ type Mutation {
     "Which node."
     input: UncordonNodeInput!
   ): UncordonNodePayload @auth(requires: OPERATOR)
-  "Cordons a node and lets its instances end; those that still run at the deadline are stopped. Uncordoning cancels it."
+  "Cordons a node and lets its instances end; those that still run at the deadline are stopped, as by stopInstance. Uncordoning cancels it."
   drainNode(
     "Which node, and until when."
     input: DrainNodeInput!
@@ -5878,12 +5899,12 @@ type Mutation {
     "Which instance."
     input: StartInstanceInput!
   ): StartInstancePayload @auth(requires: OPERATOR)
-  "Stops an instance; it keeps its id and its disk."
+  "Stops an instance; it keeps its id and its disk. Its services are withdrawn from the discovery feed at once, and go on for their drainFor."
   stopInstance(
     "Which instance."
     input: StopInstanceInput!
   ): StopInstancePayload @auth(requires: OPERATOR)
-  "Stops an instance and starts it again with a new generation."
+  "Stops an instance, as stopInstance does, and starts it again with a new generation."
   restartInstance(
     "Which instance."
     input: RestartInstanceInput!
@@ -5998,7 +6019,7 @@ type Mutation {
     "Which instance."
     input: AdoptInstanceInput!
   ): AdoptInstancePayload @auth(requires: OPERATOR)
-  "Ends an instance for good: its disk goes, its id never comes back."
+  "Ends an instance for good: its disk goes, its id never comes back. Its services are withdrawn from the discovery feed at once, and go on for their drainFor."
   terminateInstance(
     "Which instance."
     input: TerminateInstanceInput!
@@ -6390,6 +6411,8 @@ type Instance {
   terminatedAt: Time
   "Until when it may wait for a node."
   queueDeadline: Time
+  "Until when what runs of it goes on although it is to end or to start anew, for those who have looked its services up; null: it ends at once."
+  drainUntil: Time
   "The revision of its newest change."
   revision: Int64!
   "Its newest changes, newest first."
@@ -6751,8 +6774,10 @@ type Service {
   registerWhenStable: [RegistrationSpec!]!
   "How long it has to be well before it is stable."
   stableFor: Duration!
-  "How long it goes on when it is to be stopped, after its entries were withdrawn."
+  "How long it goes on when it or its instance is to be stopped, restarted or removed, after its entries were withdrawn."
   drainFor: Duration!
+  "Until when its process goes on although it is to end or to start anew; null: it ends at once."
+  drainUntil: Time
   "Why its entries are not in the discovery feed at present; empty: they are, or it has none."
   notRegisteredBecause: String!
   "What is wrong with entries of it that cannot be published as they are."
@@ -7084,7 +7109,7 @@ input DeployServiceInput {
   registerWhenStable: [RegistrationSpecInput!]
   "How long it has to be well before it is stable."
   stableFor: Duration = "0s"
-  "How long it goes on when it is to be stopped, after its entries were withdrawn from the discovery feed; without entries it is stopped at once."
+  "How long it goes on when it or its instance is to be stopped, restarted or removed, after its entries were withdrawn from the discovery feed; without entries it is stopped at once."
   drainFor: Duration = "5s"
   "The same id and input again give the same service."
   requestId: String = ""
@@ -8005,6 +8030,8 @@ type Assignment {
   volumes: [VolumeMount!]!
   "The limit of its own disk, in MiB; 0: none."
   diskLimitMb: Int!
+  "How much longer what runs of it goes on before it is stopped, started anew or removed."
+  drain: Duration!
   "The services that are to be in it."
   services: [ServiceAssignment!]!
 }
@@ -8043,7 +8070,7 @@ type ServiceAssignment {
   checks: [Check!]!
   "How it is started again."
   restart: RestartPolicy!
-  "How long it goes on when it is to be stopped."
+  "How much longer its process goes on before it is stopped, started anew or removed."
   drain: Duration!
 }
 
@@ -8758,6 +8785,8 @@ func (ec *executionContext) childFields_Assignment(ctx context.Context, field gr
 		return ec.fieldContext_Assignment_volumes(ctx, field)
 	case "diskLimitMb":
 		return ec.fieldContext_Assignment_diskLimitMb(ctx, field)
+	case "drain":
+		return ec.fieldContext_Assignment_drain(ctx, field)
 	case "services":
 		return ec.fieldContext_Assignment_services(ctx, field)
 	}
@@ -9348,6 +9377,8 @@ func (ec *executionContext) childFields_Instance(ctx context.Context, field grap
 		return ec.fieldContext_Instance_terminatedAt(ctx, field)
 	case "queueDeadline":
 		return ec.fieldContext_Instance_queueDeadline(ctx, field)
+	case "drainUntil":
+		return ec.fieldContext_Instance_drainUntil(ctx, field)
 	case "revision":
 		return ec.fieldContext_Instance_revision(ctx, field)
 	case "changes":
@@ -10098,6 +10129,8 @@ func (ec *executionContext) childFields_Service(ctx context.Context, field graph
 		return ec.fieldContext_Service_stableFor(ctx, field)
 	case "drainFor":
 		return ec.fieldContext_Service_drainFor(ctx, field)
+	case "drainUntil":
+		return ec.fieldContext_Service_drainUntil(ctx, field)
 	case "notRegisteredBecause":
 		return ec.fieldContext_Service_notRegisteredBecause(ctx, field)
 	case "registrationProblems":
@@ -12876,6 +12909,29 @@ func (ec *executionContext) _Assignment_diskLimitMb(ctx context.Context, field g
 }
 func (ec *executionContext) fieldContext_Assignment_diskLimitMb(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
 	return graphql.NewScalarFieldContext("Assignment", field, false, false, "Int")
+}
+
+func (ec *executionContext) _Assignment_drain(ctx context.Context, field graphql.CollectedField, obj *muster.Assignment) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Assignment_drain(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.Drain, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v time.Duration) graphql.Marshaler {
+			return ec.marshalNDuration2timeᚐDuration(ctx, selections, v)
+		},
+		true,
+		true,
+	)
+}
+func (ec *executionContext) fieldContext_Assignment_drain(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Assignment", field, false, false, "Duration")
 }
 
 func (ec *executionContext) _Assignment_services(ctx context.Context, field graphql.CollectedField, obj *muster.Assignment) (ret graphql.Marshaler) {
@@ -17719,6 +17775,29 @@ func (ec *executionContext) _Instance_queueDeadline(ctx context.Context, field g
 	)
 }
 func (ec *executionContext) fieldContext_Instance_queueDeadline(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Instance", field, false, false, "Time")
+}
+
+func (ec *executionContext) _Instance_drainUntil(ctx context.Context, field graphql.CollectedField, obj *muster.Instance) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Instance_drainUntil(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.DrainUntil, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *time.Time) graphql.Marshaler {
+			return ec.marshalOTime2ᚖtimeᚐTime(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Instance_drainUntil(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
 	return graphql.NewScalarFieldContext("Instance", field, false, false, "Time")
 }
 
@@ -27425,6 +27504,29 @@ func (ec *executionContext) fieldContext_Service_drainFor(_ context.Context, fie
 	return graphql.NewScalarFieldContext("Service", field, false, false, "Duration")
 }
 
+func (ec *executionContext) _Service_drainUntil(ctx context.Context, field graphql.CollectedField, obj *muster.Service) (ret graphql.Marshaler) {
+	return graphql.ResolveField(
+		ctx,
+		ec.OperationContext,
+		field,
+		func(ctx context.Context, field graphql.CollectedField) (*graphql.FieldContext, error) {
+			return ec.fieldContext_Service_drainUntil(ctx, field)
+		},
+		func(ctx context.Context) (any, error) {
+			return obj.DrainUntil, nil
+		},
+		nil,
+		func(ctx context.Context, selections ast.SelectionSet, v *time.Time) graphql.Marshaler {
+			return ec.marshalOTime2ᚖtimeᚐTime(ctx, selections, v)
+		},
+		true,
+		false,
+	)
+}
+func (ec *executionContext) fieldContext_Service_drainUntil(_ context.Context, field graphql.CollectedField) (fc *graphql.FieldContext, err error) {
+	return graphql.NewScalarFieldContext("Service", field, false, false, "Time")
+}
+
 func (ec *executionContext) _Service_notRegisteredBecause(ctx context.Context, field graphql.CollectedField, obj *muster.Service) (ret graphql.Marshaler) {
 	return graphql.ResolveField(
 		ctx,
@@ -35705,6 +35807,11 @@ func (ec *executionContext) _Assignment(ctx context.Context, sel ast.SelectionSe
 			if out.Values[i] == graphql.Null {
 				out.Invalids++
 			}
+		case "drain":
+			out.Values[i] = ec._Assignment_drain(ctx, field, obj)
+			if out.Values[i] == graphql.Null {
+				out.Invalids++
+			}
 		case "services":
 			out.Values[i] = ec._Assignment_services(ctx, field, obj)
 			if out.Values[i] == graphql.Null {
@@ -37610,6 +37717,11 @@ func (ec *executionContext) _Instance(ctx context.Context, sel ast.SelectionSet,
 			}
 		case "queueDeadline":
 			out.Values[i] = ec._Instance_queueDeadline(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "drainUntil":
+			out.Values[i] = ec._Instance_drainUntil(ctx, field, obj)
 			if out.Values[i] == graphql.RequiredNull {
 				atomic.AddUint32(&out.Invalids, 1)
 			}
@@ -40572,6 +40684,11 @@ func (ec *executionContext) _Service(ctx context.Context, sel ast.SelectionSet, 
 		case "drainFor":
 			out.Values[i] = ec._Service_drainFor(ctx, field, obj)
 			if out.Values[i] == graphql.Null {
+				atomic.AddUint32(&out.Invalids, 1)
+			}
+		case "drainUntil":
+			out.Values[i] = ec._Service_drainUntil(ctx, field, obj)
+			if out.Values[i] == graphql.RequiredNull {
 				atomic.AddUint32(&out.Invalids, 1)
 			}
 		case "notRegisteredBecause":

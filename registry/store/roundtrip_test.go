@@ -75,6 +75,7 @@ func instances(n int, uids []muster.NodeUID) *rapid.Generator[*muster.Instance] 
 			StartedAt: rapid.Ptr(times(), true).Draw(t, "started"), EndedAt: rapid.Ptr(times(), true).Draw(t, "ended"),
 			TerminatedAt:  rapid.Ptr(times(), true).Draw(t, "terminated"),
 			QueueDeadline: rapid.Ptr(times(), true).Draw(t, "deadline"), Reserved: rapid.Bool().Draw(t, "reserved"),
+			DrainUntil:      rapid.Ptr(times(), true).Draw(t, "drains"),
 			DesiredRevision: rapid.Int64().Draw(t, "desired revision"), PinnedNode: uid.Draw(t, "pinned"),
 			Env: stringMaps().Draw(t, "env"), Output: texts().Draw(t, "output"),
 		}

@@ -31,7 +31,7 @@ func instanceInUTC(i *muster.Instance) *muster.Instance {
 		return nil
 	}
 	c := *i
-	for _, at := range []**time.Time{&c.StartedAt, &c.EndedAt, &c.TerminatedAt, &c.QueueDeadline} {
+	for _, at := range []**time.Time{&c.StartedAt, &c.EndedAt, &c.TerminatedAt, &c.QueueDeadline, &c.DrainUntil} {
 		if *at != nil {
 			*at = new((*at).UTC())
 		}
@@ -45,7 +45,7 @@ func serviceInUTC(o *muster.Service) *muster.Service {
 		return nil
 	}
 	c := *o
-	for _, at := range []**time.Time{&c.StartedAt, &c.EndedAt, &c.RemovedAt} {
+	for _, at := range []**time.Time{&c.StartedAt, &c.EndedAt, &c.RemovedAt, &c.DrainUntil} {
 		if *at != nil {
 			*at = new((*at).UTC())
 		}

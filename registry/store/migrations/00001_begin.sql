@@ -80,6 +80,7 @@ CREATE TABLE instances (
     ended_at         datetime,
     terminated_at    datetime,
     queue_deadline   datetime,
+    drain_until      datetime,
     reserved         boolean  NOT NULL,
     desired_revision integer  NOT NULL,
     revision         integer  NOT NULL,
@@ -108,6 +109,7 @@ CREATE TABLE services (
     registrations    text     NOT NULL,
     stable_for       integer  NOT NULL, -- nanoseconds
     drain_for        integer  NOT NULL, -- nanoseconds
+    drain_until      datetime,
     status           text     NOT NULL,
     status_reason    text     NOT NULL,
     health           text     NOT NULL,

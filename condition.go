@@ -21,6 +21,8 @@ const (
 	ReadOnly ConditionName = "READ_ONLY"
 	// FeedUnreachable: the discovery feed cannot be written to or followed.
 	FeedUnreachable ConditionName = "FEED_UNREACHABLE"
+	// FeedFlawed: the discovery feed can be reached, and does not take every entry, or has fewer replicas than it should.
+	FeedFlawed ConditionName = "FEED_FLAWED"
 	// Insecure: other machines reach the server without TLS, because it was started so.
 	Insecure ConditionName = "INSECURE"
 )

@@ -48,6 +48,9 @@ func (o *FeedOptions) Validate() error {
 	if o.Embedded.Listen != "" && o.isElsewhere() {
 		return muster.InvalidField("nats-listen", "the server is another one, at the URL or context; leave one of them out")
 	}
+	if o.Stream.Replicas > 1 && !o.isElsewhere() {
+		return muster.InvalidField("registration-replicas", "the server in this process is alone, so that it is 1; name a cluster by nats-url or nats-context")
+	}
 	if err := o.Embedded.Validate(); err != nil {
 		return err
 	}
@@ -171,7 +174,7 @@ func (f *Feed) connection(err error) {
 func (f *Feed) turn(s State) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.state.Up == s.Up && f.state.Reason == s.Reason {
+	if f.state.Up == s.Up && f.state.Reason == s.Reason && f.state.Flaw == s.Flaw {
 		return
 	}
 	f.state = s
@@ -216,6 +219,15 @@ func (f *Feed) State() State {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.state
+}
+
+// Flaw is what is not as it should be of a feed that can be reached, and since when; empty: nothing.
+func (f *Feed) Flaw() (string, time.Time) {
+	if reason, since := f.Keeper.Flaw(); reason != "" {
+		return reason, since
+	}
+	s := f.State()
+	return s.Flaw, s.Since
 }
 
 // MaxAge is how long the feed keeps an entry without a TTL, and the longest TTL that it

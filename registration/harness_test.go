@@ -30,6 +30,10 @@ func TestMain(m *testing.M) {
 		serve(child)
 		return
 	}
+	if file := os.Getenv(configEnv); file != "" {
+		serveConfig(file)
+		return
+	}
 	signal.Ignore(syscall.SIGXFSZ) // what comes of a file that got too large is an error
 	goleak.VerifyTestMain(m)
 }

@@ -72,6 +72,8 @@ type Keeper struct {
 	fails   int       // in a row, since the feed could last be reached
 	retry   time.Time // while it is down: when to try again
 	counts  KeeperCounts
+	refused int           // slots that have an err
+	since   time.Time     // when the first of them was refused
 	changed chan struct{} // closed at the next change of a slot
 }
 
@@ -129,7 +131,8 @@ func (k *Keeper) setLocked(subject string, want *muster.Registration) {
 	} else if reflect.DeepEqual(s.want, want) {
 		return
 	}
-	s.want, s.there, s.fails, s.err = want, false, 0, nil
+	s.want, s.there, s.fails = want, false, 0
+	k.markLocked(s, nil)
 	s.version++
 	k.scheduleLocked(s, time.Now())
 }
@@ -161,19 +164,6 @@ func (k *Keeper) Counts() KeeperCounts {
 		}
 	}
 	return c
-}
-
-// Refused returns the entries that the feed does not take, and why.
-func (k *Keeper) Refused() map[string]error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	refused := map[string]error{}
-	for subject, s := range k.slots {
-		if s.err != nil {
-			refused[subject] = s.err
-		}
-	}
-	return refused
 }
 
 // Wait waits until some subjects, or all, are as desired, or the context ends.
@@ -303,7 +293,8 @@ func (k *Keeper) finish(s *slot, j job, o outcome) {
 		next = now.Add(k.refuseLocked(s, o.err))
 	default:
 		k.upLocked()
-		s.there, s.fails, s.err, s.wrote = true, 0, nil, now
+		s.there, s.fails, s.wrote = true, 0, now
+		k.markLocked(s, nil)
 		next = k.nextLocked(s, now)
 	}
 	if s.want == nil && s.there {
@@ -325,16 +316,6 @@ func (k *Keeper) nextLocked(s *slot, now time.Time) time.Time {
 	}
 	every := cmp.Or(Refresh(s.want.TTL, maxAge), maxAge/refreshesPerTTL)
 	return now.Add(every - rand.N(every/10+1))
-}
-
-// refuseLocked notes that an entry was refused, and returns how long to leave it.
-func (k *Keeper) refuseLocked(s *slot, err error) time.Duration {
-	if s.err == nil {
-		k.log.Warn("the discovery feed refuses an entry", "subject", s.subject, "err", err)
-	}
-	s.err = err
-	s.fails++
-	return min(refusedFirst<<min(s.fails-1, 10), refusedMost)
 }
 
 func (k *Keeper) downLocked(j job, err error) {

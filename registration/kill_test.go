@@ -20,8 +20,14 @@ type process struct {
 
 func spawn(t testing.TB, dir, listen string) *process {
 	t.Helper()
+	return spawnWith(t, childEnv+"="+dir+"|"+listen)
+}
+
+// spawnWith starts a server as a process of its own, which env says, and waits until it says where it listens.
+func spawnWith(t testing.TB, env string) *process {
+	t.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), childEnv+"="+dir+"|"+listen)
+	cmd.Env = append(os.Environ(), env)
 	cmd.Stderr = os.Stderr
 	if _, err := cmd.StdinPipe(); err != nil { // it ends when we do
 		t.Fatal(err)

@@ -74,15 +74,18 @@ func (s *Stream) openReader(ctx context.Context, name string) (*reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.conn.js.DeleteConsumer(ctx, s.opts.Name, name); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
-		return nil, classify(err)
+	asking, done := s.conn.request(ctx, "")
+	defer done()
+	js := s.conn.JetStream()
+	if err := js.DeleteConsumer(asking, s.opts.Name, name); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
+		return nil, classify(because(asking, err))
 	}
-	consumer, err := s.conn.js.CreateConsumer(ctx, s.opts.Name, jetstream.ConsumerConfig{
+	consumer, err := js.CreateConsumer(asking, s.opts.Name, jetstream.ConsumerConfig{
 		Name: name, FilterSubject: Prefix + ".>", DeliverPolicy: jetstream.DeliverAllPolicy, AckPolicy: jetstream.AckNonePolicy,
 		MemoryStorage: true, Replicas: 1, InactiveThreshold: idleThreshold,
 	})
 	if err != nil {
-		return nil, classify(err)
+		return nil, classify(because(asking, err))
 	}
 	messages, err := consumer.Messages(jetstream.PullMaxMessages(readAhead), jetstream.PullHeartbeat(heartbeat), jetstream.WithMessagesErrOnMissingHeartbeat(true))
 	if err != nil {
@@ -129,11 +132,11 @@ func (r *reader) ask(ctx context.Context) error {
 	if r.caughtUp() {
 		return nil
 	}
-	ctx, done := r.stream.conn.request(ctx)
+	ctx, done := r.stream.conn.request(ctx, "")
 	defer done()
 	info, err := r.consumer.Info(ctx)
 	if err != nil {
-		return classify(err)
+		return classify(because(ctx, err))
 	}
 	r.pending = info.NumPending > 0
 	return nil
@@ -145,23 +148,23 @@ func (r *reader) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	// Unreachable, the server removes it by itself once it has been idle for a while.
-	_ = r.stream.conn.js.DeleteConsumer(ctx, r.stream.opts.Name, r.name)
+	_ = r.stream.conn.JetStream().DeleteConsumer(ctx, r.stream.opts.Name, r.name)
 }
 
 // info asks for the stream's state.
 func (s *Stream) info(ctx context.Context, opts ...jetstream.StreamInfoOpt) (*jetstream.StreamInfo, error) {
-	ctx, done := s.conn.request(ctx)
+	ctx, done := s.conn.request(ctx, "")
 	defer done()
-	stream, err := s.conn.js.Stream(ctx, s.opts.Name)
+	stream, err := s.conn.JetStream().Stream(ctx, s.opts.Name)
 	if err != nil {
-		return nil, classify(err)
+		return nil, classify(because(ctx, err))
 	}
 	if len(opts) == 0 {
 		return stream.CachedInfo(), nil
 	}
 	info, err := stream.Info(ctx, opts...)
 	if err != nil {
-		return nil, classify(err)
+		return nil, classify(because(ctx, err))
 	}
 	return info, nil
 }

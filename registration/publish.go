@@ -26,8 +26,11 @@ const (
 
 // The server's codes of errors.
 const (
+	errCodeNoPeers                jetstream.ErrorCode = 10005
+	errCodeNoLeader               jetstream.ErrorCode = 10008
 	errCodeOverlap                jetstream.ErrorCode = 10065
 	errCodeWrongLastSequence      jetstream.ErrorCode = 10071
+	errCodeNoCluster              jetstream.ErrorCode = 10074
 	errCodeWrongLastSequenceConst jetstream.ErrorCode = 10164
 )
 
@@ -106,33 +109,33 @@ func marker(subject string, ttl time.Duration) *nats.Msg {
 }
 
 func (p *jetStream) send(ctx context.Context, msg *nats.Msg, after uint64) (uint64, error) {
-	ctx, done := p.stream.conn.request(ctx)
+	ctx, done := p.stream.conn.request(ctx, msg.Subject)
 	defer done()
 	msg.Header.Set(headerRollup, rollupSubject)
 	msg.Header.Set(headerStream, p.stream.opts.Name)
 	msg.Header.Set(headerOrigin, p.origin)
 	msg.Header.Set(headerAfter, strconv.FormatUint(after, 10))
 	// It is the caller who tries again, with what is wanted by then.
-	ack, err := p.stream.conn.js.PublishMsg(ctx, msg, jetstream.WithRetryAttempts(0))
+	ack, err := p.stream.conn.JetStream().PublishMsg(ctx, msg, jetstream.WithRetryAttempts(0))
 	if err != nil {
-		return 0, classify(err)
+		return 0, classify(because(ctx, err))
 	}
 	return ack.Sequence, nil
 }
 
 func (p *jetStream) Last(ctx context.Context, subject string) (*Message, error) {
-	ctx, done := p.stream.conn.request(ctx)
+	ctx, done := p.stream.conn.request(ctx, "")
 	defer done()
-	stream, err := p.stream.conn.js.Stream(ctx, p.stream.opts.Name)
+	stream, err := p.stream.conn.JetStream().Stream(ctx, p.stream.opts.Name)
 	if err != nil {
-		return nil, classify(err)
+		return nil, classify(because(ctx, err))
 	}
 	raw, err := stream.GetLastMsgForSubject(ctx, subject)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, classify(err)
+		return nil, classify(because(ctx, err))
 	}
 	m := read(raw.Subject, raw.Header, raw.Data)
 	m.Sequence, m.At = raw.Sequence, raw.Time
@@ -143,7 +146,10 @@ func (p *jetStream) Last(ctx context.Context, subject string) (*Message, error) 
 // vain costs less than not trying.
 func classify(err error) error {
 	api, ok := errors.AsType[*jetstream.APIError](err)
+	denied, isDenied := errors.AsType[*denial](err)
 	switch {
+	case isDenied && denied.entry:
+		return fmt.Errorf("%w: %w", ErrRefused, err)
 	case ok && (api.ErrorCode == errCodeWrongLastSequence || api.ErrorCode == errCodeWrongLastSequenceConst):
 		return fmt.Errorf("%w: %w", ErrOvertaken, err)
 	case ok && api.Code >= 400 && api.Code < 500 && api.ErrorCode != jetstream.JSErrCodeStreamNotFound:
@@ -180,7 +186,8 @@ func (p *plain) Remove(_ context.Context, subject string, _ uint64) (uint64, err
 }
 
 func (p *plain) send(msg *nats.Msg) error {
-	if err := p.conn.nats.PublishMsg(msg); err != nil {
+	p.conn.renew()
+	if err := p.conn.now().PublishMsg(msg); err != nil {
 		return classify(err)
 	}
 	return nil

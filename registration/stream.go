@@ -59,6 +59,7 @@ func (o *StreamOptions) Validate() error {
 type State struct {
 	Up     bool
 	Reason string    // why it is not up
+	Flaw   string    // what is not as it should be although it is up; "": all is
 	Since  time.Time // when it became so
 }
 
@@ -139,13 +140,19 @@ func (s *Stream) MaxAge() time.Duration {
 
 // turn takes what a check found into the state.
 func (s *Stream) turn(err error) {
-	now := State{Up: err == nil, Since: time.Now()}
-	if err != nil {
+	now := State{Since: time.Now()}
+	switch flawed := errors.Is(err, errFlawed); {
+	case err == nil, flawed:
+		now.Up = true
+		if flawed {
+			now.Flaw = err.Error()
+		}
+	default:
 		now.Reason = err.Error()
 	}
 	s.mu.Lock()
-	same := s.state.Up == now.Up && s.state.Reason == now.Reason
-	if s.state.Up == now.Up && !same {
+	same := s.state.Up == now.Up && s.state.Reason == now.Reason && s.state.Flaw == now.Flaw
+	if !s.state.Up && !now.Up && !same {
 		now.Since = s.state.Since // another reason, the same outage
 	}
 	if !same {
@@ -155,6 +162,8 @@ func (s *Stream) turn(err error) {
 	switch {
 	case same:
 		return
+	case now.Flaw != "":
+		s.log.Warn("the discovery feed is up, and not as it should be", "stream", s.opts.Name, "err", err)
 	case now.Up:
 		s.log.Info("the discovery feed is up", "stream", s.opts.Name)
 	default:
@@ -165,6 +174,9 @@ func (s *Stream) turn(err error) {
 	}
 }
 
+// errFlawed is the kind of what is not as it should be of a stream that can be used all the same.
+var errFlawed = errors.New("the stream is not as it should be")
+
 // Ensure creates the stream when it is not there, puts right what is not as it must be,
 // and says what it changed.
 func (s *Stream) Ensure(ctx context.Context) ([]string, error) {
@@ -173,9 +185,10 @@ func (s *Stream) Ensure(ctx context.Context) ([]string, error) {
 			return nil, err
 		}
 	}
-	ctx, done := s.conn.request(ctx)
+	s.conn.renew()
+	ctx, done := s.conn.request(ctx, "")
 	defer done()
-	found, err := s.conn.js.Stream(ctx, s.opts.Name)
+	found, err := s.conn.JetStream().Stream(ctx, s.opts.Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return s.create(ctx)
 	}
@@ -185,14 +198,30 @@ func (s *Stream) Ensure(ctx context.Context) ([]string, error) {
 	have := found.CachedInfo().Config
 	want := s.wanted(have)
 	s.learn(want.MaxAge)
+	if err := unsuitable(want); err != nil {
+		return nil, err
+	}
+	repairs, err := s.repair(ctx, have, want)
+	if isShort(err) {
+		// It works with the replicas that it has, if all else is as it must be.
+		short := fmt.Errorf("%w: it has %d of %d replicas: %w", errFlawed, have.Replicas, want.Replicas, err)
+		want.Replicas = have.Replicas
+		if repairs, err = s.repair(ctx, have, want); err == nil {
+			err = short
+		}
+	}
+	return repairs, err
+}
+
+func (s *Stream) repair(ctx context.Context, have, want jetstream.StreamConfig) ([]string, error) {
 	repairs := differences(have, want)
 	if len(repairs) == 0 {
-		return nil, unsuitable(have)
+		return nil, nil
 	}
-	if _, err := s.conn.js.UpdateStream(ctx, want); err != nil {
+	if _, err := s.conn.JetStream().UpdateStream(ctx, want); err != nil {
 		return nil, fmt.Errorf("stream %s needs to be changed (%s): %w", s.opts.Name, strings.Join(repairs, ", "), s.explain(ctx, err))
 	}
-	return repairs, unsuitable(want)
+	return repairs, nil
 }
 
 // create makes the stream. One that was there until now is let go first: the server takes its
@@ -209,7 +238,7 @@ func (s *Stream) create(ctx context.Context) ([]string, error) {
 		}
 	}
 	config := s.wanted(jetstream.StreamConfig{Name: s.opts.Name, Retention: jetstream.LimitsPolicy, Storage: jetstream.FileStorage})
-	if _, err := s.conn.js.CreateStream(ctx, config); err != nil {
+	if _, err := s.conn.JetStream().CreateStream(ctx, config); err != nil {
 		return nil, s.explain(ctx, err)
 	}
 	s.learn(config.MaxAge)
@@ -273,20 +302,31 @@ func unsuitable(c jetstream.StreamConfig) error {
 	return nil
 }
 
+// isShort tells whether a stream cannot have as many replicas as it should.
+func isShort(err error) bool {
+	api, ok := errors.AsType[*jetstream.APIError](err)
+	return ok && (api.ErrorCode == errCodeNoPeers || api.ErrorCode == errCodeNoCluster)
+}
+
 // explain says what to do about an error of the server.
 func (s *Stream) explain(ctx context.Context, err error) error {
-	api, ok := errors.AsType[*jetstream.APIError](err)
+	err = because(ctx, err)
+	api, isAPI := errors.AsType[*jetstream.APIError](err)
 	switch {
-	case err == nil:
-		return nil
-	case ok && api.ErrorCode == errCodeOverlap:
-		other, _ := s.conn.js.StreamNameBySubject(ctx, Prefix+".>")
+	case isAPI && api.ErrorCode == errCodeOverlap:
+		other, _ := s.conn.JetStream().StreamNameBySubject(ctx, Prefix+".>")
 		return fmt.Errorf("another stream, %s, has the feed's subjects; use it, or remove it: %w", other, err)
+	case isAPI && api.ErrorCode == errCodeNoPeers:
+		return fmt.Errorf("the NATS cluster has too few servers with JetStream that are up for %d replicas; start more, or lower registration-replicas: %w", s.opts.Replicas, err)
+	case isAPI && api.ErrorCode == errCodeNoCluster:
+		return fmt.Errorf("the NATS server is in no cluster, so that a stream has one replica; lower registration-replicas to 1: %w", err)
+	case isAPI && api.ErrorCode == errCodeNoLeader:
+		return fmt.Errorf("JetStream has no leader: more than half of the servers of the NATS cluster have to be up: %w", err)
+	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
+		s.conn.doubt() // the context may name another domain by now
+		return fmt.Errorf("no JetStream answers: have it on for the server and the account, and look at jetstream_domain of nats-context: %w", err)
 	case errors.Is(err, nats.ErrReconnectBufExceeded):
-		if last := s.conn.nats.LastError(); last != nil && !errors.Is(last, nats.ErrReconnectBufExceeded) {
-			return fmt.Errorf("%w: %w", errNotConnected, last)
-		}
-		return errNotConnected
+		return s.conn.absent()
 	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("the NATS server does not answer: %w", err)
 	}

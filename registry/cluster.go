@@ -75,6 +75,16 @@ func (r *Registry) conditions(v View) []*muster.Condition {
 	if reason, since := r.feed.lost(r.opts.Now()); reason != "" {
 		out = append(out, &muster.Condition{Name: muster.FeedUnreachable, Status: muster.Holds, Since: stamp(since), Reason: reason + "; lookups go on from memory, and publishing waits"})
 	}
+	return append(out, r.flaws()...)
+}
+
+func (r *Registry) flaws() (out []*muster.Condition) {
+	if r.Feed == nil {
+		return nil
+	}
+	if reason, since := r.Feed.Flaw(); reason != "" {
+		out = append(out, &muster.Condition{Name: muster.FeedFlawed, Status: muster.Holds, Since: stamp(since), Reason: reason})
+	}
 	return out
 }
 

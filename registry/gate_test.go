@@ -19,6 +19,7 @@ type feed struct {
 	keeps atomic.Int64 // how often it was told
 	mu    sync.Mutex
 	kept  []registry.FeedEntry
+	flaw  string
 }
 
 func (f *feed) Keep(entries []registry.FeedEntry) {
@@ -26,6 +27,18 @@ func (f *feed) Keep(entries []registry.FeedEntry) {
 	defer f.mu.Unlock()
 	f.kept = slices.Clone(entries)
 	f.keeps.Add(1)
+}
+
+func (f *feed) Flaw() (string, time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.flaw, time.Unix(1000, 0)
+}
+
+func (f *feed) turn(flaw string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.flaw = flaw
 }
 
 func (f *feed) Verify(context.Context, bool) ([]muster.FeedFinding, error) { return nil, nil }
@@ -179,6 +192,23 @@ func TestGate_ByHand(t *testing.T) {
 		wantEntries(t, w, "db", 0)
 		checkLog(t, w)
 	})
+}
+
+// What is wrong with a feed that can be reached is a condition for as long as it is.
+func TestClusterHealth_FeedFlawed(t *testing.T) {
+	f := &feed{}
+	w := open(t, setup{feed: f})
+	for _, flaw := range []string{"", "one of the entries is not taken", ""} {
+		f.turn(flaw)
+		h := w.ClusterHealth()
+		at := slices.IndexFunc(h.Conditions, func(c *muster.Condition) bool { return c.Name == muster.FeedFlawed })
+		switch {
+		case (at >= 0) != (flaw != ""), (h.Status == muster.ClusterDegraded) != (flaw != ""):
+			t.Errorf("with the flaw %q it is %+v", flaw, h)
+		case at >= 0 && (h.Conditions[at].Reason != flaw || h.Conditions[at].Since.Unix() != 1000):
+			t.Errorf("got %+v", h.Conditions[at])
+		}
+	}
 }
 
 func TestGate_ForeignEntries(t *testing.T) {

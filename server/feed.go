@@ -312,6 +312,17 @@ func (f *foreign) pause(ctx context.Context) bool {
 	}
 }
 
+// Flaw is what is not as it should be of the feed, and since when.
+func (d *discovery) Flaw() (string, time.Time) {
+	d.mu.Lock()
+	feed := d.feed
+	d.mu.Unlock()
+	if feed == nil {
+		return "", time.Time{}
+	}
+	return feed.Flaw()
+}
+
 // Verify compares what this cluster should have in the feed with what is there; with
 // repair it is put right. CONFLICT: nothing is published.
 func (d *discovery) Verify(ctx context.Context, repair bool) ([]muster.FeedFinding, error) {

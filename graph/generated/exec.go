@@ -7573,6 +7573,8 @@ enum ConditionName {
   READ_ONLY
   "The discovery feed cannot be written to or followed; volatile, no change tells of it."
   FEED_UNREACHABLE
+  "The discovery feed can be reached, and does not take every entry, or has fewer replicas than it should; volatile, no change tells of it."
+  FEED_FLAWED
   "Other machines reach the server without TLS: it was started with --insecure; volatile, no change tells of it."
   INSECURE
 }

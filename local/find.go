@@ -87,7 +87,7 @@ func serversIn(dir string) (found []Server) {
 		return nil
 	}
 	for path := range announcements(dir) {
-		if s, err := read(path, owners...); err == nil && s.lives(owners...) && keeps(s, owners) {
+		if s, err := read(path, owners...); err == nil && s.reachable() && s.lives(owners...) && keeps(s, owners) {
 			found = append(found, *s)
 		}
 	}

@@ -209,6 +209,43 @@ func TestAnnounce_TakesAwayWhatTheDeadLeftBehind(t *testing.T) {
 	}
 }
 
+// A server of another network namespace is none of this one's, and not dead either.
+func TestAnnounce_LeavesTheLivingOfAnotherNetwork(t *testing.T) {
+	lookup, home := environment(t)
+	keyFile := filepath.Join(t.TempDir(), "admin.key")
+	path, _ := announce(t, lookup, keyFile)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var s local.Server
+	if err := json.Unmarshal(text, &s); err != nil {
+		t.Fatal(err)
+	}
+	s.Network = "net:[1]"
+	if text, err = json.Marshal(s); err != nil {
+		t.Fatal(err)
+	}
+	elsewhere := filepath.Join(home, "127.0.0.1:1-1.server")
+	if err := os.WriteFile(elsewhere, text, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if servers := found(lookup, keyFile); len(servers) != 0 {
+		t.Errorf("it found %+v", servers)
+	}
+	withdraw, err := local.Announce(lookup, local.Server{Addr: at(t, "127.0.0.1:2"), KeyFile: keyFile})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer withdraw()
+	if _, err := os.Stat(elsewhere); err != nil {
+		t.Errorf("the announcement of a server that lives is gone: %v", err)
+	}
+}
+
 func TestHome(t *testing.T) {
 	own, root := t.TempDir(), os.Geteuid() == 0
 	if root { // nobody else can give a directory away

@@ -18,12 +18,15 @@ func (s *Server) identify() (err error) {
 	return err
 }
 
-// lives reports whether the process that s names still runs, and belongs to one of the
-// owners.
+// reachable reports whether s is in the network namespace of this process.
+func (s *Server) reachable() bool {
+	network, err := networkID()
+	return err == nil && network == s.Network
+}
+
+// lives reports whether the process that s names still runs, in whichever network
+// namespace, and belongs to one of the owners.
 func (s *Server) lives(owners ...uint32) bool {
-	if network, err := networkID(); err != nil || network != s.Network {
-		return false
-	}
 	started, err := startOf(s.PID)
 	if err != nil || started != s.Started {
 		return false

@@ -33,6 +33,7 @@ type joined struct {
 	Server string         `json:"server"` // its URL
 	Token  string         `json:"token"`  // a hash of the token's secret
 	UID    muster.NodeUID `json:"uid"`
+	ID     muster.NodeID  `json:"id"` // the name that it joined by
 }
 
 // Credentials are what a node that joined proves itself with. They are safe for
@@ -146,6 +147,9 @@ func (c *Credentials) Server() string { return c.joined.Server }
 
 // Key is the text of the node's access key.
 func (c *Credentials) Key() string { return c.access }
+
+// NodeID is the name that the node joined by, and has until it joins anew.
+func (c *Credentials) NodeID() muster.NodeID { return c.joined.ID }
 
 // UID is the node's.
 func (c *Credentials) UID() muster.NodeUID { return c.joined.UID }

@@ -24,8 +24,8 @@ func (o *Options) fill() error {
 		return fmt.Errorf("read the hostname: %w", err)
 	}
 	o.hostname = hostname
-	if o.ID == "" {
-		o.ID = muster.NodeID(hostname)
+	if err := o.name(); err != nil {
+		return err
 	}
 	if o.CPUs <= 0 {
 		o.CPUs = runtime.NumCPU()
@@ -41,6 +41,22 @@ func (o *Options) fill() error {
 			return fmt.Errorf("read the id of this boot: %w", err)
 		}
 		o.BootID = strings.TrimSpace(string(text))
+	}
+	return nil
+}
+
+// name settles the node's id. One that joined keeps the name that its key is for, also
+// where the hostname is another by now.
+func (o *Options) name() error {
+	if o.Credentials != nil && o.Credentials.NodeID() != "" {
+		joined := o.Credentials.NodeID()
+		if o.ID != "" && o.ID != joined {
+			return muster.InvalidField("id", "this machine joined as node %s, not as %s: leave --id out; for another name run muster node forget %s, and let it join anew", joined, o.ID, joined)
+		}
+		o.ID = joined
+	}
+	if o.ID == "" {
+		o.ID = muster.NodeID(o.hostname)
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"crypto/ecdsa"
 	"encoding/json"
@@ -26,7 +27,7 @@ const maxSkew = 5 * time.Minute
 type JoinOptions struct {
 	StateDir  string          // of the agent; made if need be
 	Join      auth.Join       // where, and with which token
-	ID        muster.NodeID   // the name that the node is to have; default the hostname
+	ID        muster.NodeID   // the name that the node is to have; default the one that it had before, else the hostname
 	UserAgent string          // default the client's
 	Transport *http.Transport // default the client's
 	Logger    *slog.Logger    // default none
@@ -44,13 +45,6 @@ func Join(ctx context.Context, o JoinOptions) (*Credentials, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	if o.ID == "" {
-		hostname, err := os.Hostname()
-		if err != nil {
-			return nil, muster.InvalidField("id", "the hostname cannot be read (%v): name the node with --id", err)
-		}
-		o.ID = muster.NodeID(hostname)
-	}
 	file, err := openIdentity(ctx, o.StateDir) // no other agent is at work there
 	if err != nil {
 		return nil, err
@@ -65,8 +59,12 @@ func Join(ctx context.Context, o JoinOptions) (*Credentials, error) {
 	case err == nil && before.joined.Token == is.Token:
 		return before, nil
 	case err == nil:
+		o.ID = cmp.Or(o.ID, before.joined.ID)
 		o.Logger.Info("the node joins anew, by another token", "node", o.ID)
 	case !errors.Is(err, fs.ErrNotExist):
+		return nil, err
+	}
+	if is.ID, err = o.name(); err != nil {
 		return nil, err
 	}
 	key, err := nodeKey(o.StateDir)
@@ -74,6 +72,18 @@ func Join(ctx context.Context, o JoinOptions) (*Credentials, error) {
 		return nil, err
 	}
 	return o.joinBy(ctx, is, key)
+}
+
+// name is what the node is to be called.
+func (o JoinOptions) name() (muster.NodeID, error) {
+	if o.ID != "" {
+		return o.ID, nil
+	}
+	hostname, err := os.Hostname()
+	if err != nil {
+		return "", muster.InvalidField("id", "the hostname cannot be read (%v): name the node with --id", err)
+	}
+	return muster.NodeID(hostname), nil
 }
 
 // nodeKey reads the node's private key, or makes it. It is on disk before anybody hears
@@ -109,7 +119,7 @@ func (o JoinOptions) joinBy(ctx context.Context, is joined, key *ecdsa.PrivateKe
 	}
 	p := newPauses(nil)
 	for {
-		answer, err := o.ask(ctx, is.Server, csr)
+		answer, err := o.ask(ctx, is, csr)
 		if err == nil {
 			is.UID = answer.NodeUID
 			return o.keep(is, key, answer)
@@ -118,7 +128,7 @@ func (o JoinOptions) joinBy(ctx context.Context, is joined, key *ecdsa.PrivateKe
 			return nil, err
 		}
 		pause := p.next(10 * time.Second)
-		o.Logger.Warn("the node has not joined yet", "node", o.ID, "err", err, "again_in", pause)
+		o.Logger.Warn("the node has not joined yet", "node", is.ID, "err", err, "again_in", pause)
 		if !sleep(ctx, pause, nil) {
 			return nil, err
 		}
@@ -127,9 +137,9 @@ func (o JoinOptions) joinBy(ctx context.Context, is joined, key *ecdsa.PrivateKe
 
 // ask makes one try. The token is presented only where the pin says that it is from, and
 // only when the clocks agree: the first question, for the time, carries nothing.
-func (o JoinOptions) ask(ctx context.Context, server, csr string) (*muster.Joined, error) {
+func (o JoinOptions) ask(ctx context.Context, is joined, csr string) (*muster.Joined, error) {
 	token := o.Join.Token
-	clock, err := o.client(server, auth.Trust{Pin: token.Pin, AnyTime: true}, "")
+	clock, err := o.client(is.Server, auth.Trust{Pin: token.Pin, AnyTime: true}, "")
 	if err != nil {
 		return nil, err
 	}
@@ -141,12 +151,12 @@ func (o JoinOptions) ask(ctx context.Context, server, csr string) (*muster.Joine
 	if err := compareClocks(time.Now(), at); err != nil {
 		return nil, err
 	}
-	api, err := o.client(server, auth.Trust{Pin: token.Pin}, token.Text())
+	api, err := o.client(is.Server, auth.Trust{Pin: token.Pin}, token.Text())
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = api.Close() }()
-	return api.JoinNode(ctx, muster.JoinNodeInput{NodeID: o.ID, CSR: csr})
+	return api.JoinNode(ctx, muster.JoinNodeInput{NodeID: is.ID, CSR: csr})
 }
 
 func (o JoinOptions) client(server string, trust auth.Trust, key string) (*client.Client, error) {
@@ -195,6 +205,6 @@ func (o JoinOptions) keep(is joined, key *ecdsa.PrivateKey, answer *muster.Joine
 	if err := keyfile.Write(filepath.Join(c.dir, joinedFile), append(text, '\n')); err != nil {
 		return nil, err
 	}
-	o.Logger.Info("the node has joined", "node", o.ID, "uid", is.UID, "server", is.Server)
+	o.Logger.Info("the node has joined", "node", is.ID, "uid", is.UID, "server", is.Server)
 	return c, nil
 }

@@ -180,7 +180,7 @@ func TestJoin_KeepsWhatItGets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if again.Key() != c.Key() || again.UID() != "n-1" || again.Trust().ClusterUID() != clusterUID || !again.Secure() {
+	if again.Key() != c.Key() || again.UID() != "n-1" || again.NodeID() != "node-a" || again.Trust().ClusterUID() != clusterUID || !again.Secure() {
 		t.Error("after a restart it is somebody else")
 	}
 	for _, token := range g.others {
@@ -196,7 +196,9 @@ func TestJoin_KeepsWhatItGets(t *testing.T) {
 	before := keyOf(t, g.asked[0])
 	g.token = auth.JoinToken{ID: "t-2", Secret: auth.NewSecret(), Pin: g.ca.Pin()}
 	g.answer = func(_ int, csr string) (int, string) { return 200, g.admit(csr, "n-2") }
-	if c, err = g.join(); err != nil || c.UID() != "n-2" || keyOf(t, g.asked[1]) != before {
+	o := g.options()
+	o.ID = "" // it keeps its name, too
+	if c, err = agent.Join(t.Context(), o); err != nil || c.UID() != "n-2" || c.NodeID() != "node-a" || keyOf(t, g.asked[1]) != before {
 		t.Errorf("it joined anew as %s: %v", c.UID(), err)
 	}
 }

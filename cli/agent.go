@@ -72,7 +72,7 @@ func (a *app) agentCommand() *cobra.Command {
 		},
 	}
 	settings(c.Flags(), func(f *pflag.FlagSet) {
-		f.StringVar(&flags.id, "id", "", "`NAME` of this node; the hostname when left out")
+		f.StringVar(&flags.id, "id", "", "`NAME` of this node; when left out the one that it joined by, else the hostname")
 		f.StringVar(&flags.join, "join", "", "`TOKEN@HOST[:PORT]` to join a server with; nothing where this machine did already")
 		f.StringVar(&flags.listen, "listen", agent.DefaultListen, "`ADDRESS` that the server's nudges are taken on; where the node joined, its own on the way to the server")
 		f.StringVar(&flags.advertise, "advertise-addr", "", "IP `ADDRESS` that this node is reached at; that of --listen when left out")

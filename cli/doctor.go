@@ -52,7 +52,7 @@ func (a *app) doctorCommand() *cobra.Command {
 	}
 	feed.declare(c.Flags())
 	settings(c.Flags(), func(f *pflag.FlagSet) {
-		f.StringVar(&d.id, "id", "", "`NAME` of this node; the hostname when left out")
+		f.StringVar(&d.id, "id", "", "`NAME` of this node; when left out the one that it joined by, else the hostname")
 		f.StringVar(&d.listen, "listen", agent.DefaultListen, "`ADDRESS` that the agent will listen on")
 		f.StringVar(&d.stateDir, "state-dir", defaultStateDir, "`DIRECTORY` of instances and images")
 		launcherFlags(f, &d.agentFlags)

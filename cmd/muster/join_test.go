@@ -71,8 +71,13 @@ func (g *gated) token(api *client.Client) string {
 
 // agentArgs are those of the agent of a host.
 func (g *gated) agentArgs(k int, more ...string) []string {
+	return g.unnamedArgs(k, append([]string{"--id", fmt.Sprint("node", k)}, more...)...)
+}
+
+// unnamedArgs leave the node's name to the agent.
+func (g *gated) unnamedArgs(k int, more ...string) []string {
 	return append([]string{
-		"agent", "--id", fmt.Sprint("node", k), "--state-dir", filepath.Join(g.dir, fmt.Sprint("agent", k)),
+		"agent", "--state-dir", filepath.Join(g.dir, fmt.Sprint("agent", k)),
 		"--launcher", "direct", "--cgroup-prefix", g.net.id, "--cpus", "4", "--memory", "2048",
 	}, more...)
 }
@@ -167,7 +172,10 @@ func TestJoin_OneCommand(t *testing.T) {
 
 	_ = agent.Process.Signal(syscall.SIGTERM)
 	_ = agent.Wait()
-	g.net.start(hostNodeA, g.log, g.agentArgs(hostNodeA)...)
+	if said := g.refused(hostNodeA, "--id", "another"); !strings.Contains(said, "this machine joined as node node1, not as another") {
+		t.Errorf("by another name it is told %q", said)
+	}
+	g.net.start(hostNodeA, g.log, g.unnamedArgs(hostNodeA)...) // it knows its name
 	if again := g.awaitStart(api, hostNodeA, 2); again.UID != node.UID {
 		t.Errorf("after a restart it is %s, was %s", again.UID, node.UID)
 	}

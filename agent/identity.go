@@ -43,6 +43,9 @@ type identityFile struct {
 	now identity
 }
 
+// lockFile is locked by the agent that is at work with a state directory.
+const lockFile = "agent.lock"
+
 // lockWait is how long a lock is waited for: what an agent that was killed had just begun to start has it
 // for a moment yet.
 const lockWait = 2 * time.Second
@@ -53,13 +56,16 @@ func openIdentity(ctx context.Context, dir string) (*identityFile, error) {
 	if err := os.MkdirAll(dir, 0o711); err != nil {
 		return nil, fmt.Errorf("make the agent's state directory: %w", err)
 	}
-	lock, err := os.OpenFile(filepath.Join(dir, "agent.lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	lock, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open the lock of the agent's state directory: %w", err)
 	}
 	if err := waitForLock(ctx, lock); err != nil {
 		_ = lock.Close()
-		return nil, muster.Errorf(muster.Conflict, "another agent uses the state directory %s (%w): stop it, or give this one another directory", dir, err)
+		if !errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, fmt.Errorf("lock the agent's state directory: %w", err)
+		}
+		return nil, muster.Errorf(muster.Conflict, "another agent uses the state directory %s: stop it, or give this one another with --state-dir", dir)
 	}
 	f := &identityFile{path: filepath.Join(dir, "agent.json"), lock: lock}
 	text, err := os.ReadFile(f.path)
@@ -71,6 +77,16 @@ func openIdentity(ctx context.Context, dir string) (*identityFile, error) {
 		return nil, fmt.Errorf("read the agent's identity %s: %w; remove the file to join as a new node", f.path, err)
 	}
 	return f, nil
+}
+
+// AtWork tells whether an agent is at work with a state directory, as far as this user may know.
+func AtWork(dir string) bool {
+	lock, err := os.Open(filepath.Join(dir, lockFile))
+	if err != nil {
+		return false
+	}
+	defer func() { _ = lock.Close() }() // which unlocks it
+	return errors.Is(syscall.Flock(int(lock.Fd()), syscall.LOCK_SH|syscall.LOCK_NB), syscall.EWOULDBLOCK)
 }
 
 func waitForLock(ctx context.Context, lock *os.File) error {

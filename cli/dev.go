@@ -58,7 +58,7 @@ func (a *app) devCommand() *cobra.Command {
 		f.StringVar(&d.dir, "data-dir", ".muster", "`DIRECTORY` of everything")
 		f.StringVar(&d.server.Listen, "listen", d.server.Listen, "`ADDRESS` of the server; port 0 takes any free one")
 		f.StringVar(&d.agent.listen, "agent-listen", agent.DefaultListen, "`ADDRESS` of the agent; port 0 takes any free one")
-		f.StringVar(&d.agent.id, "id", "", "`NAME` of this node; the hostname when left out")
+		f.StringVar(&d.agent.id, "id", "", "`NAME` of this node; when left out the one that it joined by, else the hostname")
 		f.BoolVar(&d.launch, "launch", false, "launch a first instance, named hello, if it does not run")
 		f.BoolVar(&d.ephemeral, "ephemeral", false, "at the end terminate every instance")
 		serverFlags(f, &d.server)

@@ -1,7 +1,7 @@
 package cli
 
 import (
-	"context"
+	"cmp"
 	"fmt"
 	"io"
 	"net/netip"
@@ -14,12 +14,14 @@ import (
 	"github.com/muster-cloud/muster/agent"
 	"github.com/muster-cloud/muster/agent/nspawn"
 	"github.com/muster-cloud/muster/cli/doctor"
+	"github.com/muster-cloud/muster/client"
 	"github.com/muster-cloud/muster/server"
 )
 
 const doctorLong = `Examine this machine: can an agent work here, and instances run? One line says what
 each check has found, and where it is not OK, what to do. With FAIL an agent cannot
-work; WARN is worth a look. Give it the settings that the agent will have.
+work; WARN is worth a look. Give it the settings that the agent will have; of a machine
+that has joined it knows the server and the name.
 
 It changes nothing, and needs no root, but without it not everything is checked.
 The exit code is 8 when a check is FAIL, else 0.
@@ -47,7 +49,7 @@ func (a *app) doctorCommand() *cobra.Command {
 			case feed.repair:
 				return usageError("--repair is of the discovery feed; give --verify-feed too")
 			}
-			return a.doctor(c.Context(), d)
+			return a.doctor(c, d)
 		},
 	}
 	feed.declare(c.Flags())
@@ -61,22 +63,23 @@ func (a *app) doctorCommand() *cobra.Command {
 	return c
 }
 
-func (a *app) doctor(ctx context.Context, d doctorFlags) (err error) {
+func (a *app) doctor(command *cobra.Command, d doctorFlags) (err error) {
+	ctx := command.Context()
 	if d.stateDir, err = filepath.Abs(d.stateDir); err != nil {
 		return usageError("--state-dir cannot be found: %w", err)
+	}
+	c, err := a.doctorClient(command, &d)
+	if err != nil {
+		return err
 	}
 	if d.id == "" {
 		if d.id, err = os.Hostname(); err != nil {
 			return fmt.Errorf("read the hostname: %w; give the node's name with --id", err)
 		}
 	}
-	c, err := a.connect()
-	if err != nil {
-		return err
-	}
 	facts, err := doctor.Gather(ctx, doctor.Options{
 		Machines: nspawn.Options{StateDir: d.stateDir, CgroupPrefix: d.cgroupPrefix, Launcher: nspawn.Launcher(d.launcher), ResolvConf: d.resolvConf},
-		Listen:   d.listen, Node: d.id, Network: d.network, Client: c,
+		AtWork:   agent.AtWork(d.stateDir), Listen: d.listen, Node: d.id, Network: d.network, Client: c,
 	})
 	if err != nil {
 		return err
@@ -89,6 +92,27 @@ func (a *app) doctor(ctx context.Context, d doctorFlags) (err error) {
 		return exitStatus(exitDegraded)
 	}
 	return nil
+}
+
+// doctorClient returns a client of the server that an agent here talks to, and completes
+// the flags from what this machine got when it joined; nil: nobody said which server.
+func (a *app) doctorClient(command *cobra.Command, d *doctorFlags) (*client.Client, error) {
+	server, _ := a.std.LookupEnv(variableOf("server"))
+	named := a.serverGiven || server != ""
+	if joined, err := agent.OpenCredentials(d.stateDir); err == nil { // else it has not joined, or this is not root
+		d.credentials, d.id = joined, cmp.Or(d.id, string(joined.NodeID()))
+		if !command.Flags().Changed("listen") {
+			d.listen = d.own(command.Context(), joined.Server())
+		}
+		if !named {
+			return d.clientOf(joined.Server())
+		}
+	}
+	t, err := a.aim()
+	if err != nil || !t.named && t.here == nil {
+		return nil, err
+	}
+	return a.connect()
 }
 
 func (a *app) printFindings(w io.Writer, findings []doctor.Finding) {

@@ -90,6 +90,9 @@ func TestExamine_SaysWhatToDo(t *testing.T) {
 		{"loopback and a server elsewhere", func(f *doctor.Facts) { f.Server.Local = false }, "port", doctor.Warn, "--listen"},
 		{"a route in the cluster's network", func(f *doctor.Facts) { f.Network.Err = wrong }, "network", doctor.Warn, "not known yet"},
 		{"a route in the node's network", func(f *doctor.Facts) { f.Network = doctor.Network{Err: wrong} }, "network", doctor.Fail, "it is wrong; mend it"},
+		{"a route of the agent that runs", func(f *doctor.Facts) {
+			f.Network, f.Listen = doctor.Network{Err: wrong}, doctor.Port{Agent: "n1"}
+		}, "network", doctor.Warn, "examine it with its --state-dir"},
 		{"names", func(*doctor.Facts) {}, "names", doctor.OK, "instances ask 192.0.2.53"},
 		{"no name server that is reached", func(f *doctor.Facts) { f.Names = doctor.Names{} }, "names", doctor.Warn, "--resolv-conf"},
 		{"names that are the images' affair", func(f *doctor.Facts) { f.Names = doctor.Names{Left: true} }, "names", doctor.OK, "their images"},
@@ -97,6 +100,9 @@ func TestExamine_SaysWhatToDo(t *testing.T) {
 		{"no server", func(f *doctor.Facts) {
 			f.Server = doctor.Server{Err: errors.New("cannot reach it; is it running?"), Local: true}
 		}, "server", doctor.Fail, "is it running?"},
+		{"no server that anybody named", func(f *doctor.Facts) { f.Server = doctor.Server{Unnamed: true} }, "server", doctor.Warn, "none was named; give --server"},
+		{"no clock of no server", func(f *doctor.Facts) { f.Server = doctor.Server{Unnamed: true} }, "clock", doctor.Warn, "no server was looked at"},
+		{"loopback and no server", func(f *doctor.Facts) { f.Server = doctor.Server{Unnamed: true} }, "port", doctor.OK, "is free"},
 		{"another version", func(f *doctor.Facts) { f.Server.Version = "2" }, "server", doctor.Warn, "has version 2, this is 1"},
 		{"no loop devices", func(f *doctor.Facts) { f.DiskLimitErr = errors.New("no loop devices: modprobe loop") }, "disk limits", doctor.Warn, "modprobe loop"},
 		{"loop devices for root", func(f *doctor.Facts) { f.Root, f.DiskLimitErr = false, errors.New("denied") }, "disk limits", doctor.Warn, "as root"},

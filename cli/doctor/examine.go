@@ -190,7 +190,7 @@ func (f Facts) port() Finding {
 		return Finding{"port", OK, fmt.Sprintf("the agent of node %s listens on %s already", p.Agent, p.Address)}
 	case p.Err != nil:
 		return Finding{"port", Fail, fmt.Sprintf("%s cannot be listened on: %v; stop what uses it, or give the agent another with --listen", p.Address, p.Err)}
-	case p.Loopback && !f.Server.Local:
+	case p.Loopback && !f.Server.Local && !f.Server.Unnamed:
 		return Finding{"port", Warn, p.Address + " is free, but the server is elsewhere and cannot reach it, so that launches wait for the next beat; give the agent this machine's address with --listen"}
 	}
 	return Finding{"port", OK, p.Address + " is free"}
@@ -203,6 +203,8 @@ func (f Facts) network() Finding {
 		return Finding{"network", OK, "no route of this machine is in " + n.Prefix}
 	case n.Whole: // routes to the parts of other nodes are good, and this node's part is not known yet
 		return told("network", Warn, fmt.Errorf("%w; each node gets a part of it, and this one's is not known yet", n.Err))
+	case f.Listen.Agent != "": // which may have another state directory than the one that is looked at
+		return told("network", Warn, fmt.Errorf("%w; if that is the agent's of node %s, which runs here, examine it with its --state-dir", n.Err, f.Listen.Agent))
 	}
 	return told("network", Fail, n.Err)
 }
@@ -223,6 +225,8 @@ func (f Facts) names() Finding {
 func (f Facts) server(version string) Finding {
 	s := f.Server
 	switch {
+	case s.Unnamed:
+		return Finding{"server", Warn, "not looked at: none runs here, and none was named; give --server, as the agent will have it, or look again once it has joined"}
 	case s.Err != nil:
 		return told("server", Fail, s.Err)
 	case s.Refused:
@@ -235,6 +239,9 @@ func (f Facts) server(version string) Finding {
 
 func (f Facts) clock() Finding {
 	c := f.Server.Clock
+	if f.Server.Unnamed {
+		return Finding{"clock", Warn, "not checked: no server was looked at"}
+	}
 	if c == nil {
 		return Finding{"clock", Warn, "not checked: the server did not tell its time; look again once the server can be reached"}
 	}

@@ -66,9 +66,10 @@ type Names struct {
 // Server is what an agent here would talk to.
 type Server struct {
 	URL     string
+	Unnamed bool // nobody said which
 	Local   bool // on this machine, by its address
 	Err     error
-	Refused bool // it answers, and not to who has no key
+	Refused bool // it answers, but does not tell its version
 	Version string
 	Clock   *time.Duration // how far this machine's clock is ahead of the server's; nil: not known
 }

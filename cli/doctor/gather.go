@@ -29,10 +29,11 @@ import (
 // Options say which agent a machine is examined for.
 type Options struct {
 	Machines nspawn.Options // the driver of its instances; StateDir has to be there
+	AtWork   bool           // an agent holds that directory now
 	Listen   string         // where it will listen; has to be there
 	Node     string         // its id; has to be there
 	Network  netip.Prefix   // of all instances of the cluster; has to be there
-	Client   *client.Client // of its server; has to be there
+	Client   *client.Client // of its server; nil: it is not known which
 	Patience time.Duration  // for each answer of the network; default 3 s
 }
 
@@ -59,7 +60,7 @@ func Gather(ctx context.Context, o Options) (Facts, error) {
 	f.Listen = lookAtPort(ctx, o)
 	f.Names = lookForNames(machines, o.Machines.ResolvConf)
 	f.Server = lookAtServer(ctx, o)
-	f.Network = o.lookAtNetwork(ctx, machines, f.Server.Err == nil)
+	f.Network = o.lookAtNetwork(ctx, machines, o.Client != nil && f.Server.Err == nil)
 	return f, ctx.Err()
 }
 
@@ -148,7 +149,9 @@ func lookAtPort(ctx context.Context, o Options) Port {
 	}
 	if p.Err = err; errors.Is(err, syscall.EADDRINUSE) {
 		p.Err = errors.New("it is in use")
-		p.Agent = askAgent(ctx, o)
+		if p.Agent = askAgent(ctx, o); p.Agent == "" && o.AtWork { // one that joined answers its server alone
+			p.Agent = o.Node
+		}
 	}
 	return p
 }
@@ -158,7 +161,7 @@ func askAgent(ctx context.Context, o Options) string {
 	var who struct {
 		ID string `json:"id"`
 	}
-	_, body, err := get(ctx, "http://"+o.Listen+"/identity", o.Patience)
+	body, err := get(ctx, "http://"+o.Listen+"/identity", o.Patience)
 	if err != nil || json.Unmarshal(body, &who) != nil {
 		return ""
 	}
@@ -166,6 +169,9 @@ func askAgent(ctx context.Context, o Options) string {
 }
 
 func lookAtServer(ctx context.Context, o Options) Server {
+	if o.Client == nil {
+		return Server{Unnamed: true}
+	}
 	endpoint, err := url.Parse(o.Client.URL())
 	if err != nil {
 		return Server{URL: o.Client.URL(), Err: err}
@@ -177,17 +183,17 @@ func lookAtServer(ctx context.Context, o Options) Server {
 	switch {
 	case err == nil:
 		s.Version = info.Version
-	case muster.CodeOf(err) == muster.Unauthenticated: // it answers: an agent has a key of its own
+	case muster.CodeOf(err) == muster.Unauthenticated, muster.CodeOf(err) == muster.Forbidden: // it answers: an agent asks for other things
 		s.Refused = true
 	default:
 		s.Err = err
 		return s
 	}
 	asked := time.Now()
-	header, _, err := get(ctx, s.URL+"/healthz", o.Patience)
+	at, err := o.Client.ServerTime(ctx)
 	now := time.Now()
-	if at, dateErr := http.ParseTime(header.Get("Date")); err == nil && dateErr == nil {
-		// The header's seconds are cut off, and it was written on the way.
+	if err == nil {
+		// Its seconds are cut off, and it was written on the way.
 		ahead := asked.Add(now.Sub(asked) / 2).Sub(at.Add(500 * time.Millisecond))
 		s.Clock = &ahead
 	}
@@ -221,22 +227,22 @@ func (o Options) subnet(ctx context.Context) (netip.Prefix, bool) {
 }
 
 // get makes one request, of which it reads 64 KiB at most.
-func get(ctx context.Context, address string, patience time.Duration) (http.Header, []byte, error) {
+func get(ctx context.Context, address string, patience time.Duration) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true}
 	response, err := transport.RoundTrip(request)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	defer func() { _ = response.Body.Close() }()
 	var body bytes.Buffer
 	_, err = body.ReadFrom(http.MaxBytesReader(nil, response.Body, 64<<10))
-	return response.Header, body.Bytes(), err
+	return body.Bytes(), err
 }
 
 func isLoopback(address string) bool {

@@ -179,6 +179,16 @@ func TestJoin_OneCommand(t *testing.T) {
 	if again := g.awaitStart(api, hostNodeA, 2); again.UID != node.UID {
 		t.Errorf("after a restart it is %s, was %s", again.UID, node.UID)
 	}
+	examined, _ := g.net.command(hostNodeA, "doctor", "--state-dir", filepath.Join(g.dir, fmt.Sprint("agent", hostNodeA))).CombinedOutput()
+	for _, want := range []string{
+		"OK    server           https://" + addressOf(hostServer) + ":9000 answers",
+		"OK    port             the agent of node node1 listens on " + addressOf(hostNodeA) + ":8080 already",
+		"OK    clock            this machine's is that of the server",
+	} {
+		if !strings.Contains(string(examined), want) {
+			t.Errorf("the doctor of a machine that joined says:\n%s\nand not: %s", examined, want)
+		}
+	}
 	if logs, err := os.ReadFile(g.log.Name()); err != nil || bytes.Contains(logs, []byte(token[20:40])) || !bytes.Contains(logs, []byte("the node has joined")) {
 		t.Errorf("the logs do not tell of the joining, or tell too much: %v", err)
 	}

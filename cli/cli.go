@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -50,7 +49,7 @@ func Main(ctx context.Context, args []string, std Std) int {
 	root := a.root()
 	root.SetArgs(args)
 	command, err := root.ExecuteContextC(ctx)
-	err = a.explain(err)
+	err = a.nameless(ctx, command, a.explain(err))
 	if status, ok := errors.AsType[exitStatus](err); ok {
 		return int(status)
 	}
@@ -86,6 +85,9 @@ func (a *app) root() *cobra.Command {
 	)
 	root.Long = rootLong
 	root.SilenceErrors, root.SilenceUsage = true, true
+	root.Version = readBuildInfo().String()
+	root.SetVersionTemplate("{{.Version}}\n")
+	root.Flags().Bool("version", false, "print the version")
 	root.PersistentPreRunE = func(c *cobra.Command, _ []string) error {
 		a.noteGiven(c)
 		return readEnvironment(c.Flags(), a.std.LookupEnv)
@@ -119,15 +121,14 @@ func flagError(c *cobra.Command, err error) error {
 // group returns a command that only holds others.
 func group(use, short string, commands ...*cobra.Command) *cobra.Command {
 	c := &cobra.Command{
-		Use: use, Short: short, Args: cobra.ArbitraryArgs, SuggestionsMinimumDistance: 2,
+		Use: use, Short: short, Args: cobra.ArbitraryArgs,
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return c.Help()
 			}
 			hint := "see " + c.CommandPath() + " --help"
-			if similar := c.SuggestionsFor(args[0]); len(similar) > 0 { // which may name one twice
-				slices.Sort(similar)
-				hint = "did you mean " + listed(slices.Compact(similar), "or") + "?"
+			if similar := suggestions(c, args[0]); len(similar) > 0 {
+				hint = "did you mean " + listed(similar, "or") + "?"
 			}
 			return usageError("%s has no command %s; %s", c.CommandPath(), quote(args[0]), hint)
 		},

@@ -97,9 +97,7 @@ func exitCode(err error) int {
 // more for each node.
 func describe(err error) string {
 	var b strings.Builder
-	// The server advises in the words of its API.
-	text := strings.NewReplacer("\n", "; ", "queueTimeout: it", "--queue-timeout", "queue: true", "--queue").Replace(err.Error())
-	fmt.Fprintf(&b, "muster: %s\n", oneLine(text))
+	fmt.Fprintf(&b, "muster: %s\n", oneLine(inOurWords(err.Error())))
 	e, ok := errors.AsType[*muster.Error](err)
 	if !ok || e.Code != muster.NoCapacity {
 		return b.String()

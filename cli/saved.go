@@ -96,7 +96,7 @@ func (s *saved) must(name string) (*savedContext, error) {
 	if len(s.Contexts) == 0 {
 		return nil, muster.Errorf(muster.NotFound, "there is no context %s, and no other: make one with muster login URL", quote(name))
 	}
-	return nil, muster.Errorf(muster.NotFound, "there is no context %s; there is %s", quote(name), listed(s.names(), "and"))
+	return nil, muster.Errorf(muster.NotFound, "there is no context %s; those that there are: %s", quote(name), listed(s.names(), "and"))
 }
 
 func (s *saved) names() []string {

@@ -259,12 +259,18 @@ func (t *target) options(timeout time.Duration) client.Options {
 	return o
 }
 
-// explain adds to a refusal where the key was from, or where one is looked for.
+// explain adds to a refusal where the key was from, or where one is looked for, and to
+// silence how to have a server.
 func (a *app) explain(err error) error {
-	if a.aimed == nil || muster.CodeOf(err) != muster.Unauthenticated {
+	switch {
+	case a.aimed == nil:
 		return err
+	case muster.CodeOf(err) == muster.Unauthenticated:
+		return a.aimed.explain(err)
+	case muster.CodeOf(err) == muster.Unavailable:
+		return a.aimed.nobodyThere(err)
 	}
-	return a.aimed.explain(err)
+	return err
 }
 
 func (t *target) explain(err error) error {

@@ -1,8 +1,11 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -31,10 +34,46 @@ func usageLine(c *cobra.Command) string {
 	return c.UseLine()
 }
 
+// suggestions are the commands that somebody may have meant by a word: those below c, or at
+// the top the ones of that name further below.
+func suggestions(c *cobra.Command, word string) []string {
+	c.SuggestionsMinimumDistance = max(min(len(word)/2, 2), 1) // of a short word everything is near
+	similar := c.SuggestionsFor(word)
+	if len(similar) > 0 || c.HasParent() {
+		slices.Sort(similar)
+		return slices.Compact(similar) // one may be there twice
+	}
+	const most = 4
+	var exact, others []string
+	for _, group := range c.Commands() {
+		for _, sub := range group.Commands() {
+			switch {
+			case sub.Name() == word:
+				exact = append(exact, sub.CommandPath())
+			case slices.Contains(sub.SuggestFor, word):
+				others = append(others, sub.CommandPath())
+			}
+		}
+	}
+	all := append(exact, others...)
+	slices.SortStableFunc(all, func(a, b string) int { return cmp.Compare(rank(a), rank(b)) })
+	return all[:min(len(all), most)]
+}
+
+// rank is which kind of object a command is likely meant for, when it could be several.
+func rank(path string) int {
+	likely := []string{"muster cluster", "muster instance", "muster service", "muster node"}
+	at := slices.IndexFunc(likely, func(group string) bool { return strings.HasPrefix(path, group+" ") })
+	if at < 0 {
+		return len(likely)
+	}
+	return at
+}
+
 // suggest has the words of other programs answered with those of muster.
 func suggest(root *cobra.Command) {
 	others := map[string][]string{
-		"list": {"ls", "get", "ps"}, "show": {"describe", "inspect", "get", "status"},
+		"list": {"ls", "get", "ps"}, "show": {"describe", "inspect", "get", "status"}, "query": {"list", "ls", "show", "get"},
 		"launch": {"run", "create"}, "terminate": {"rm", "delete", "remove", "kill", "destroy"}, "remove": {"rm", "delete"},
 		"health": {"status"}, "completion": {"completions"},
 	}

@@ -37,13 +37,17 @@ func readBuildInfo() buildInfo {
 	return info
 }
 
+func (i buildInfo) String() string {
+	return fmt.Sprintf("muster %s (%s, %s%s)", i.Version, i.Go, i.Platform, commitSuffix(i))
+}
+
 func (a *app) versionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "version", Short: "Print the version", Args: exactly(0, "no arguments"),
 		RunE: func(c *cobra.Command, _ []string) error {
 			info := readBuildInfo()
 			return a.write(info, func(w io.Writer) {
-				_, _ = fmt.Fprintf(w, "muster %s (%s, %s%s)\n", info.Version, info.Go, info.Platform, commitSuffix(info))
+				_, _ = fmt.Fprintln(w, info)
 			})
 		},
 	}

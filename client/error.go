@@ -7,9 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"slices"
+	"strings"
 
 	"github.com/Khan/genqlient/graphql"
 	"github.com/vektah/gqlparser/v2/gqlerror"
@@ -66,14 +69,24 @@ func (c *Client) unreachable(err error) error {
 	if errors.Is(err, context.Canceled) {
 		return &muster.Error{Code: muster.Unavailable, Err: err, Message: "the call was given up before it was answered; it may have happened"}
 	}
-	cause := err
-	if call, ok := errors.AsType[*url.Error](err); ok { // which names the address once more
-		cause = call.Err
-	}
 	return &muster.Error{
 		Code: muster.Unavailable, Err: err,
-		Message: fmt.Sprintf("cannot reach the server at %s: %v; is it running?", c.endpoint, cause),
+		Message: fmt.Sprintf("cannot reach the server at %s: %v; is it running?", strings.TrimSuffix(c.URL(), "/graphql"), bare(err)),
 	}
+}
+
+// bare is what a call failed with, without the address, which is said already.
+func bare(err error) error {
+	if call, ok := errors.AsType[*url.Error](err); ok {
+		err = call.Err
+	}
+	if dial, ok := errors.AsType[*net.OpError](err); ok && dial.Op == "dial" {
+		err = dial.Err
+		if call, ok := errors.AsType[*os.SyscallError](err); ok {
+			err = call.Err
+		}
+	}
+	return err
 }
 
 // fromGraphQL takes the first error of a list that has a code, else the first.
@@ -126,6 +139,10 @@ func (c *Client) fromHTTP(refused *graphql.HTTPError) error {
 func (c *Client) fromStatus(status int, reason string) error {
 	code, next := muster.Invalid, "check the URL"
 	switch status {
+	case http.StatusBadRequest:
+		if strings.HasPrefix(c.URL(), "http:") { // which muster would answer with a code
+			next = "check the URL; a server with TLS is at https://"
+		}
 	case http.StatusUnauthorized:
 		code, next = muster.Unauthenticated, "present a key that is valid"
 	case http.StatusForbidden:

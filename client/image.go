@@ -37,7 +37,7 @@ func (c *Client) Image(ctx context.Context, name string) (*Image, error) {
 			return nil, err
 		}
 		if answer.Image == nil {
-			return nil, missing("there is no image %q on the server: list the images to see which there are", name)
+			return nil, missing("there is no image %q on the server: see the list of images", name)
 		}
 		return answer.Image, nil
 	})

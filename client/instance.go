@@ -28,7 +28,7 @@ func (c *Client) Instance(ctx context.Context, id muster.InstanceID) (*Instance,
 			return nil, err
 		}
 		if answer.Instance == nil {
-			return nil, missing("there is no instance %q: list the instances to see which there are", id)
+			return nil, missing("there is no instance %q: see the list of instances", id)
 		}
 		return answer.Instance, nil
 	})

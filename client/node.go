@@ -26,7 +26,7 @@ func (c *Client) Node(ctx context.Context, id string) (*Node, error) {
 			return nil, err
 		}
 		if answer.Node == nil {
-			return nil, missing("there is no node %q: list the nodes to see which there are", id)
+			return nil, missing("there is no node %q: see the list of nodes", id)
 		}
 		return answer.Node, nil
 	})

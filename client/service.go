@@ -27,7 +27,7 @@ func (c *Client) Service(ctx context.Context, id muster.ServiceID) (*Service, er
 			return nil, err
 		}
 		if answer.Service == nil {
-			return nil, missing("there is no service %q: list the services to see which there are", id)
+			return nil, missing("there is no service %q: see the list of services", id)
 		}
 		return answer.Service, nil
 	})

@@ -19,7 +19,7 @@ func (c *Client) PendingBecause(ctx context.Context, id muster.InstanceID) ([]mu
 	case err != nil:
 		return nil, err
 	case answer.Instance == nil:
-		return nil, missing("there is no instance %q: list the instances to see which there are", id)
+		return nil, missing("there is no instance %q: see the list of instances", id)
 	}
 	return answer.Instance.PendingBecause, nil
 }

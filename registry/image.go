@@ -81,7 +81,7 @@ func (r *Registry) RemoveImage(ctx context.Context, name string) (out *muster.Im
 	}
 	revision, err = r.mutate(ctx, func(v View, w *Writes) error {
 		if out = v.Image(name); out == nil {
-			return muster.Errorf(muster.NotFound, "no image %q: see the list of images for those there are", name)
+			return muster.Errorf(muster.NotFound, "there is no image %q: see the list of images", name)
 		}
 		usedBy = count(where(v.Instances(), func(i *muster.Instance) bool { return i.ImageDigest == out.Digest && i.Status != muster.Terminated }))
 		gone := *out

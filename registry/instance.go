@@ -343,5 +343,5 @@ func refused(i *muster.Instance, verb string) *muster.Error {
 }
 
 func noInstance(id muster.InstanceID) *muster.Error {
-	return muster.Errorf(muster.NotFound, "no instance %q: see the list of instances for those there are", id)
+	return muster.Errorf(muster.NotFound, "there is no instance %q: see the list of instances", id)
 }

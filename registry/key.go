@@ -165,7 +165,7 @@ func (r *Registry) changeKey(ctx context.Context, id muster.KeyID, change func(V
 	revision, err := r.mutate(ctx, func(v View, w *Writes) error {
 		k := v.Key(id)
 		if k == nil {
-			return muster.Errorf(muster.NotFound, "no key %q: see the list of keys for those there are", id)
+			return muster.Errorf(muster.NotFound, "there is no key %q: see the list of keys", id)
 		}
 		var err error
 		out, err = change(v, w, k)

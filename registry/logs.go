@@ -68,7 +68,7 @@ func (r *Registry) InstanceLogs(ctx context.Context, in muster.InstanceLogsInput
 	}
 	i := r.Seen(ctx).Instance(in.ID)
 	if i == nil || i.Status == muster.Terminated {
-		return muster.Errorf(muster.NotFound, "there is no instance %s, or it was terminated and its log with it: list the instances to see which there are", in.ID)
+		return muster.Errorf(muster.NotFound, "there is no instance %q, or it was terminated and its log with it: see the list of instances", in.ID)
 	}
 	if after != nil && after.Generation > i.Generation {
 		return muster.InvalidField("after", "%s is a place of a later start of %s than its last one, %d: leave it out", after, i.ID, i.Generation)
@@ -84,7 +84,7 @@ func (r *Registry) ServiceLogs(ctx context.Context, id muster.ServiceID, in must
 	}
 	s := r.Seen(ctx).Service(id)
 	if s == nil || s.Gone() {
-		return muster.Errorf(muster.NotFound, "there is no service %s, or it was removed and its log with it: list the services to see which there are", id)
+		return muster.Errorf(muster.NotFound, "there is no service %q, or it was removed and its log with it: see the list of services", id)
 	}
 	in.ID = s.InstanceID
 	after, err := in.Validate()

@@ -118,7 +118,7 @@ func (r *Registry) Deregister(ctx context.Context, in muster.DeregisterInput) (*
 		out = v.Entry(muster.OwnEntryKey(&entry))
 		switch {
 		case out == nil:
-			return muster.Errorf(muster.NotFound, "nothing is registered for %s: see the list of registrations for what is", muster.OwnEntryKey(&entry))
+			return muster.Errorf(muster.NotFound, "nothing is registered for %s: see the list of registrations", muster.OwnEntryKey(&entry))
 		case !slices.Contains(out.Owners, muster.ManualOwner):
 			return muster.Errorf(muster.Conflict, "%s is registered by %s while that is stable: stop or remove the service", out.Key, out.Owners[0])
 		case len(out.Owners) == 1:

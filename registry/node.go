@@ -230,7 +230,7 @@ func (r *Registry) changeNode(ctx context.Context, id string, change func(View, 
 }
 
 func noNode(id string) *muster.Error {
-	return muster.Errorf(muster.NotFound, "no node %q: see the list of nodes for those there are", id)
+	return muster.Errorf(muster.NotFound, "there is no node %q: see the list of nodes", id)
 }
 
 // uidOf resolves a filter's node id or uid: the node of that name that is in the

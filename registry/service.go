@@ -352,5 +352,5 @@ func (r *Registry) changeService(ctx context.Context, id muster.ServiceID, chang
 }
 
 func noService(id muster.ServiceID) *muster.Error {
-	return muster.Errorf(muster.NotFound, "no service %q: see the list of services for those there are", id)
+	return muster.Errorf(muster.NotFound, "there is no service %q: see the list of services", id)
 }

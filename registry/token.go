@@ -76,7 +76,7 @@ func (r *Registry) RevokeJoinToken(ctx context.Context, id muster.TokenID) (*mus
 	var out *muster.JoinToken
 	revision, err := r.mutate(ctx, func(v View, w *Writes) error {
 		if out = v.Token(id); out == nil {
-			return muster.Errorf(muster.NotFound, "no join token %q: see the list of tokens for those there are", id)
+			return muster.Errorf(muster.NotFound, "there is no join token %q: see the list of tokens", id)
 		}
 		w.ForgetToken(out.Clone(), "revoked")
 		return nil

@@ -140,7 +140,7 @@ func (v View) nodeOfVolume(in *muster.RemoveVolumeInput) (*muster.Node, error) {
 	}
 	switch len(found) {
 	case 0:
-		return nil, muster.Errorf(muster.NotFound, "no volume %q: see the list of volumes for those there are", in.Name)
+		return nil, muster.Errorf(muster.NotFound, "there is no volume %q: see the list of volumes", in.Name)
 	case 1:
 		return found[0], nil
 	}

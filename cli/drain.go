@@ -82,7 +82,7 @@ func (a *app) awaitDrained(ctx context.Context, api *client.Client, n *client.No
 	case errors.Is(err, errDecided):
 		return n, &waitError{fmt.Sprintf("the drain of %s was cancelled; drain it again to go on", n.ID)}
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return n, &waitError{fmt.Sprintf("%s is not drained after %s; it goes on in the background, see muster node show %s", n.ID, timeout, n.ID)}
+		return n, &waitError{fmt.Sprintf("%s is not drained after %s; it goes on in the background, see muster node show %s", n.ID, span(timeout), n.ID)}
 	}
 	return n, err
 }

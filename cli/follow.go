@@ -63,10 +63,22 @@ func (a *app) follow(ctx context.Context, f following) error {
 	return err
 }
 
+// reserve keeps room for the longest words that a table's columns will have: the rows of
+// changes come after its header.
+func (t *table) reserve(words map[int]string) *table {
+	t.least = map[int]int{}
+	for column, word := range words {
+		t.least[column] = len(word)
+	}
+	return t
+}
+
+const isGone = " (gone)"
+
 // gone marks what no longer belongs to a list.
 func gone(e client.Event) string {
 	if e.Left {
-		return " (gone)"
+		return isGone
 	}
 	return ""
 }

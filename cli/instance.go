@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -69,12 +70,15 @@ func (a *app) verbCommand(v verb) *cobra.Command {
 func (a *app) instanceListCommand() *cobra.Command {
 	which, watch := instanceNarrowing(), false
 	c := &cobra.Command{
-		Use: "list", Short: "List instances", Long: "List instances, oldest first." + listLong, Args: exactly(0, "no arguments"),
+		Use: "list", Short: "List instances", Long: "List instances, oldest first; terminated ones with --status TERMINATED, for an hour." + listLong, Args: exactly(0, "no arguments"),
 		Example: "  muster instance list --filter status=RUNNING,label.app=web\n  muster instance list --node web-1 --watch",
 		RunE: func(c *cobra.Command, _ []string) error {
 			filter, err := which.filter()
 			if err != nil {
 				return err
+			}
+			if len(filter.Status) == 0 {
+				filter.Status = slices.DeleteFunc(muster.InstanceStatuses(), func(s muster.InstanceStatus) bool { return s == muster.Terminated })
 			}
 			if watch {
 				return a.followInstances(c.Context(), filter)
@@ -111,7 +115,7 @@ func (a *app) listInstances(ctx context.Context, filter *muster.InstanceFilter) 
 
 func (a *app) followInstances(ctx context.Context, filter *muster.InstanceFilter) error {
 	return a.follow(ctx, following{
-		table: a.instanceTable(),
+		table: a.instanceTable().reserve(map[int]string{2: string(muster.Terminated) + isGone}),
 		watch: func(c *client.Client, o client.WatchOptions, each func(client.Event) error) error {
 			return c.WatchInstances(ctx, filter, o, each)
 		},

@@ -22,7 +22,7 @@ func (a *app) nodeLabelCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.withNode(c.Context(), func(ctx context.Context, api *client.Client) (*client.Node, error) {
+			return a.withNode(c.Context(), func(w io.Writer, n *client.Node) { a.printLabels(w, string(n.ID), n.Labels) }, func(ctx context.Context, api *client.Client) (*client.Node, error) {
 				return api.LabelNode(ctx, in)
 			})
 		},
@@ -38,7 +38,7 @@ func (a *app) instanceLabelCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.withInstance(c.Context(), func(ctx context.Context, api *client.Client) (*client.Instance, error) {
+			return a.withInstance(c.Context(), func(w io.Writer, i *client.Instance) { a.printLabels(w, string(i.ID), i.Labels) }, func(ctx context.Context, api *client.Client) (*client.Instance, error) {
 				return api.LabelInstance(ctx, in)
 			})
 		},
@@ -49,7 +49,7 @@ func (a *app) instanceAdoptCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "adopt INSTANCE", Short: "Take an instance in that is UNKNOWN; terminate is the other choice", Args: exactly(1, "an instance's id, such as i-1"),
 		RunE: func(c *cobra.Command, args []string) error {
-			return a.withInstance(c.Context(), func(ctx context.Context, api *client.Client) (*client.Instance, error) {
+			return a.withInstance(c.Context(), func(w io.Writer, i *client.Instance) { a.printInstances(w, []*client.Instance{i}) }, func(ctx context.Context, api *client.Client) (*client.Instance, error) {
 				return api.AdoptInstance(ctx, muster.InstanceID(args[0]))
 			})
 		},
@@ -57,7 +57,7 @@ func (a *app) instanceAdoptCommand() *cobra.Command {
 }
 
 // withInstance makes one call about an instance and prints the instance that it gives.
-func (a *app) withInstance(ctx context.Context, call func(context.Context, *client.Client) (*client.Instance, error)) error {
+func (a *app) withInstance(ctx context.Context, print func(io.Writer, *client.Instance), call func(context.Context, *client.Client) (*client.Instance, error)) error {
 	c, err := a.connect()
 	if err != nil {
 		return err
@@ -68,7 +68,14 @@ func (a *app) withInstance(ctx context.Context, call func(context.Context, *clie
 	if err != nil {
 		return err
 	}
-	return a.write(i, func(w io.Writer) { a.printInstances(w, []*client.Instance{i}) })
+	return a.write(i, func(w io.Writer) { print(w, i) })
+}
+
+func (a *app) printLabels(w io.Writer, id string, labels muster.Map) {
+	t := &table{whole: []int{0, 1}}
+	t.add("ID", "LABELS")
+	t.add(id, pairs(labels))
+	t.print(w)
 }
 
 // labelInput reads an id and edits.

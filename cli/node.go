@@ -56,7 +56,7 @@ func (a *app) listNodes(ctx context.Context, filter *muster.NodeFilter) error {
 
 func (a *app) followNodes(ctx context.Context, filter *muster.NodeFilter) error {
 	return a.follow(ctx, following{
-		table: a.nodeTable(),
+		table: a.nodeTable().reserve(map[int]string{1: string(muster.Unhealthy)}),
 		watch: func(c *client.Client, o client.WatchOptions, each func(client.Event) error) error {
 			return c.WatchNodes(ctx, filter, o, each)
 		},
@@ -115,7 +115,7 @@ func (a *app) nodeShowCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "show NODE", Short: "Show a node, by id or uid", Args: exactly(1, "a node's id or uid"),
 		RunE: func(c *cobra.Command, args []string) error {
-			return a.withNode(c.Context(), func(ctx context.Context, api *client.Client) (*client.Node, error) {
+			return a.withNode(c.Context(), a.printNode, func(ctx context.Context, api *client.Client) (*client.Node, error) {
 				return api.Node(ctx, args[0])
 			})
 		},
@@ -127,7 +127,7 @@ func (a *app) nodeCordonCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "cordon NODE", Short: "Keep new instances off a node", Args: exactly(1, "a node's id or uid"),
 		RunE: func(c *cobra.Command, args []string) error {
-			return a.withNode(c.Context(), func(ctx context.Context, api *client.Client) (*client.Node, error) {
+			return a.withNode(c.Context(), a.printNodeRow, func(ctx context.Context, api *client.Client) (*client.Node, error) {
 				return api.CordonNode(ctx, args[0], reason)
 			})
 		},
@@ -140,7 +140,7 @@ func (a *app) nodeUncordonCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "uncordon NODE", Short: "Let new instances onto a node again", Args: exactly(1, "a node's id or uid"),
 		RunE: func(c *cobra.Command, args []string) error {
-			return a.withNode(c.Context(), func(ctx context.Context, api *client.Client) (*client.Node, error) {
+			return a.withNode(c.Context(), a.printNodeRow, func(ctx context.Context, api *client.Client) (*client.Node, error) {
 				return api.UncordonNode(ctx, args[0])
 			})
 		},
@@ -151,7 +151,7 @@ func (a *app) nodeRemoveCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "remove NODE", Short: "Take a node out of the registry; its instances are LOST", Args: exactly(1, "a node's id or uid"),
 		RunE: func(c *cobra.Command, args []string) error {
-			return a.withNode(c.Context(), func(ctx context.Context, api *client.Client) (*client.Node, error) {
+			return a.withNode(c.Context(), printNodeEnd, func(ctx context.Context, api *client.Client) (*client.Node, error) {
 				return api.RemoveNode(ctx, args[0])
 			})
 		},
@@ -164,7 +164,7 @@ func (a *app) nodeForgetCommand() *cobra.Command {
 		Long: `Clear every trace of a node that is gone or was removed: its keys are revoked, its
 instances are terminated, and a reinstalled machine can join by its name.`,
 		RunE: func(c *cobra.Command, args []string) error {
-			return a.withNode(c.Context(), func(ctx context.Context, api *client.Client) (*client.Node, error) {
+			return a.withNode(c.Context(), printNodeEnd, func(ctx context.Context, api *client.Client) (*client.Node, error) {
 				return api.ForgetNode(ctx, args[0])
 			})
 		},
@@ -172,7 +172,7 @@ instances are terminated, and a reinstalled machine can join by its name.`,
 }
 
 // withNode makes one call about a node and prints the node that it gives.
-func (a *app) withNode(ctx context.Context, call func(context.Context, *client.Client) (*client.Node, error)) error {
+func (a *app) withNode(ctx context.Context, print func(io.Writer, *client.Node), call func(context.Context, *client.Client) (*client.Node, error)) error {
 	c, err := a.connect()
 	if err != nil {
 		return err
@@ -188,8 +188,16 @@ func (a *app) withNode(ctx context.Context, call func(context.Context, *client.C
 			_, _ = fmt.Fprintln(w, "there were only keys of it, which are revoked")
 			return
 		}
-		a.printNode(w, n)
+		print(w, n)
 	})
+}
+
+// printNodeRow is for who has changed something about a node and knows it.
+func (a *app) printNodeRow(w io.Writer, n *client.Node) { a.printNodes(w, []*client.Node{n}) }
+
+// printNodeEnd is for what is in no list any more.
+func printNodeEnd(w io.Writer, n *client.Node) {
+	_, _ = fmt.Fprintf(w, "%s: %s\n", n.ID, oneLine(n.StatusReason))
 }
 
 func (a *app) printNode(w io.Writer, n *client.Node) {
@@ -201,7 +209,7 @@ func (a *app) printNode(w io.Writer, n *client.Node) {
 		"agent", fmt.Sprintf("%s port %d, version %s, incarnation %d", n.Addr, n.Port, n.Version, n.Incarnation),
 		"last seen", since(time.Now(), n.LastSeen), "registered", n.RegisteredAt.Format(time.RFC3339),
 		"offers", fmt.Sprintf("%d CPUs, %d MiB", n.CPUCount, n.MemoryMB),
-		"allocated", fmt.Sprintf("%d%% CPU, %d MiB by %d instances", n.Allocated.CPUPercent, n.Allocated.MemoryMB, n.Allocated.Instances),
+		"allocated", fmt.Sprintf("%d%% CPU, %d MiB by %s", n.Allocated.CPUPercent, n.Allocated.MemoryMB, counted(n.Allocated.Instances, "instance")),
 		"free", fmt.Sprintf("%d%% CPU, %d MiB", n.Free.CPUPercent, n.Free.MemoryMB),
 		"network", n.Subnet, "images", strings.Join(n.Images, ", "), "volumes", volumeTexts(n.Volumes),
 		"host paths", strings.Join(n.HostPaths, ", "), "labels", pairs(n.Labels),

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 	"time"
 
@@ -51,7 +52,7 @@ func (p *progress) show(text string) {
 	text = oneLine(text)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if text == p.text {
+	if text == p.text || strings.HasPrefix(p.text, text+":") { // what went is only the reason
 		return
 	}
 	p.text = text

@@ -81,7 +81,7 @@ func (a *app) printEntries(w io.Writer, entries ...*client.Entry) {
 	t := &table{paint: a.painter(), whole: []int{3}}
 	t.add("CLUSTER", "PROTOCOL", "SERVICE", "ADDRESS", "PRIORITY", "STATUS", "TTL", "FROM", "AGE", "ANNOTATIONS")
 	for _, e := range entries {
-		t.add(e.Cluster, e.Protocol, e.Service, reachedAt(e), strconv.Itoa(e.Priority), string(e.Status), e.Ttl, publisherOf(e),
+		t.add(e.Cluster, e.Protocol, e.Service, reachedAt(e), strconv.Itoa(e.Priority), string(e.Status), shortDuration(e.Ttl), publisherOf(e),
 			ago(time.Now(), e.RegisteredAt), annotationsOf(e))
 	}
 	t.print(w)

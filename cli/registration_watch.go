@@ -97,10 +97,14 @@ func (a *app) printFeedEvent(e client.Event) error {
 		return a.printEventLine(e) // or says it beside
 	}
 	r := e.Registration
-	line := fmt.Sprintf("%s  %-8s  %s/%s/%s  %s  priority %s", e.At.Local().Format(time.TimeOnly), told.Action, r.Cluster, r.Protocol, r.Service,
-		reachedAt(r), strconv.Itoa(r.Priority))
+	reason := e.Reason
+	if reason == string(muster.EntryRegistered) { // as the action says
+		reason = ""
+	}
+	line := fmt.Sprintf("%s  %-8s  %-20s  %-21s  priority %s", e.At.Local().Format(time.TimeOnly), told.Action,
+		r.Cluster+"/"+r.Protocol+"/"+r.Service, reachedAt(r), strconv.Itoa(r.Priority))
 	for _, more := range []struct{ name, value string }{
-		{"ttl ", r.Ttl}, {"from ", publisherOf(r)}, {"", annotationsOf(r)}, {"because: ", e.Reason},
+		{"ttl ", shortDuration(r.Ttl)}, {"from ", publisherOf(r)}, {"", annotationsOf(r)}, {"because: ", reason},
 	} {
 		if more.value != "" {
 			line += "  " + more.name + more.value

@@ -107,7 +107,7 @@ func (a *app) listServices(ctx context.Context, filter *muster.ServiceFilter) er
 
 func (a *app) followServices(ctx context.Context, filter *muster.ServiceFilter) error {
 	return a.follow(ctx, following{
-		table: a.serviceTable(),
+		table: a.serviceTable().reserve(map[int]string{2: string(muster.ServiceRemoved) + isGone, 3: string(muster.HealthBad)}),
 		watch: func(c *client.Client, o client.WatchOptions, each func(client.Event) error) error {
 			return c.WatchServices(ctx, filter, o, each)
 		},
@@ -205,14 +205,12 @@ func (a *app) printService(w io.Writer, s *client.Service) {
 		"files from", s.DeployURL, "sha256", s.SHA256, "command", words(s.Command), "environment", strings.Join(s.EnvNames, ", "),
 		"user", s.User, "directory", s.Dir, "restart", restartText(s), "restarts", strconv.Itoa(s.Restarts),
 		"generation", strconv.FormatInt(s.Generation, 10), "pid", number(s.PID), "exit code", number(s.ExitCode),
-		"stable after", s.StableFor.String(), "drains for", s.DrainFor.String(), "drains until", moment(s.DrainUntil), "created", s.CreatedAt.Format(time.RFC3339), "started", moment(s.StartedAt),
+		"registers", registrationTexts(s.RegisterWhenStable), "stable after", span(s.StableFor), "drains for", span(s.DrainFor), "drains until", moment(s.DrainUntil),
+		"created", s.CreatedAt.Format(time.RFC3339), "started", moment(s.StartedAt),
 		"ended", moment(s.EndedAt), "removed", moment(s.RemovedAt), "revision", strconv.FormatInt(s.Revision, 10),
 	)
 	fields(w, a.painter(), shown...)
 	a.printChecks(w, s)
-	for _, r := range s.RegisterWhenStable {
-		_, _ = fmt.Fprintf(w, "registers: %s\n", oneLine(registrationText(r)))
-	}
 }
 
 func instanceOf(s *client.Service) string {
@@ -249,7 +247,7 @@ func restartText(s *client.Service) string {
 	case r.Attempts < 0:
 		return fmt.Sprintf("%s, without limit", when)
 	}
-	return fmt.Sprintf("%s, %s in %s", when, counted(r.Attempts, "time"), r.Window)
+	return fmt.Sprintf("%s, %s in %s", when, counted(r.Attempts, "time"), span(r.Window))
 }
 
 // printChecks prints the checks and what they found, of an output its first line.
@@ -261,6 +259,7 @@ func (a *app) printChecks(w io.Writer, s *client.Service) {
 	for _, r := range s.CheckResults {
 		found[r.Name] = r
 	}
+	_, _ = fmt.Fprintln(w)
 	t := &table{paint: a.painter(), whole: []int{0, 1}}
 	t.add("CHECK", "STATUS", "SINCE", "WHAT", "EVERY", "OUTPUT")
 	for _, c := range s.Checks {
@@ -271,7 +270,7 @@ func (a *app) printChecks(w io.Writer, s *client.Service) {
 		if r.Since != nil {
 			since = ago(time.Now(), *r.Since)
 		}
-		t.add(c.Name, string(r.Status), since, checkText(c, s.Port), c.Interval.String(), firstLine(r.Output))
+		t.add(c.Name, string(r.Status), since, checkText(c, s.Port), span(c.Interval), firstLine(r.Output))
 	}
 	t.print(w)
 }
@@ -301,6 +300,14 @@ func checkText(c muster.Check, servicePort int) string {
 func firstLine(text string) string {
 	line, _, _ := strings.Cut(strings.TrimLeft(text, " \t\r\n"), "\n")
 	return strings.TrimRight(line, " \t\r")
+}
+
+func registrationTexts(specs []muster.RegistrationSpec) string {
+	texts := make([]string, len(specs))
+	for i, r := range specs {
+		texts[i] = registrationText(r)
+	}
+	return strings.Join(texts, ", ")
 }
 
 func registrationText(r muster.RegistrationSpec) string {

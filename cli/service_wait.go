@@ -154,7 +154,7 @@ func (w *serviceWaiting) await(ctx context.Context, api *client.Client, s *clien
 	case watch.outcome == missed:
 		return s, &waitError{fmt.Sprintf("%s is %s instead of %s: %s; see muster why %s", s.ID, s.Status, w.goal, watch.reason(), s.ID)}
 	case errors.Is(err, context.DeadlineExceeded):
-		return s, &waitError{fmt.Sprintf("%s is still %s after %s instead of %s; it goes on in the background, see muster why %s", s.ID, serviceState(s), w.timeout, w.goal, s.ID)}
+		return s, &waitError{fmt.Sprintf("%s is still %s after %s instead of %s; it goes on in the background, see muster why %s", s.ID, serviceState(s), span(w.timeout), w.goal, s.ID)}
 	}
 	return s, err
 }

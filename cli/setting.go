@@ -172,6 +172,9 @@ func flagText(f *pflag.Flag) string {
 	return fmt.Sprintf("%s (default %s) [%s]", text, standard, strings.Join(variables, ", "))
 }
 
+// span is a duration for people.
+func span(d time.Duration) string { return shortDuration(d.String()) }
+
 // shortDuration leaves the zeros of a duration out: 72h0m0s is 72h. Other text
 // comes back as it is.
 func shortDuration(text string) string {

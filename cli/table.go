@@ -22,6 +22,8 @@ type table struct {
 	paint func(cell string) string // of a cell below the header; nil leaves it plain
 	whole []int                    // the columns that are never shortened
 
+	least map[int]int // how wide a column is at least, for rows that come later
+
 	rows   [][]string // not printed yet
 	headed bool       // the header is printed
 	widths []int
@@ -80,7 +82,7 @@ func (t *table) measure() {
 			if i == len(t.widths) {
 				t.widths, t.titles = append(t.widths, 0), append(t.titles, utf8.RuneCountInString(cell))
 			}
-			t.widths[i] = max(t.widths[i], utf8.RuneCountInString(cell))
+			t.widths[i] = max(t.widths[i], utf8.RuneCountInString(cell), t.least[i])
 		}
 	}
 }

@@ -134,7 +134,7 @@ func await(ctx context.Context, api *client.Client, i *client.Instance, w *waiti
 	case outcome == missed:
 		return i, &waitError{fmt.Sprintf("%s is %s instead of %s: %s; see muster instance show %s", i.ID, i.Status, w.goal, reasonOr(i), i.ID)}
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return i, &waitError{fmt.Sprintf("%s is still %s after %s instead of %s; it goes on in the background, see muster instance show %s", i.ID, i.Status, w.timeout, w.goal, i.ID)}
+		return i, &waitError{fmt.Sprintf("%s is still %s after %s instead of %s; it goes on in the background, see muster instance show %s", i.ID, i.Status, span(w.timeout), w.goal, i.ID)}
 	}
 	return i, err
 }

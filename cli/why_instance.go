@@ -124,7 +124,7 @@ func (w *answer) itsServices(ctx context.Context, api *client.Client, i *client.
 		if err != nil {
 			return err
 		}
-		if s.Health == muster.HealthOK || s.Desired != muster.WantRunning {
+		if s.Health == muster.HealthOK || s.Desired != muster.WantRunning || i.UnhealthyBecause != nil { // which is theirs too
 			continue
 		}
 		if i.Status == muster.Running {

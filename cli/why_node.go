@@ -16,7 +16,7 @@ func (w *answer) node(ctx context.Context, api *client.Client) error {
 		return err
 	}
 	w.Kind = "node"
-	w.Summary = fmt.Sprintf("node %s is %s since %s ago", n.ID, n.Status, ago(time.Now(), n.StatusSince))
+	w.Summary = fmt.Sprintf("node %s is %s for %s", n.ID, n.Status, ago(time.Now(), n.StatusSince))
 	switch n.Status {
 	case muster.Healthy:
 		w.Well = n.Schedulable
@@ -52,7 +52,7 @@ func (w *answer) silent(n *client.Node) {
 	}
 	w.because("%s", e.Reason)
 	if e.Silence != nil {
-		text := fmt.Sprintf("it was last heard of %s ago", e.Silence.Round(time.Second))
+		text := fmt.Sprintf("it was last heard of %s ago", span(e.Silence.Round(time.Second)))
 		if e.MissedBeats != nil {
 			text += fmt.Sprintf(", and %s were due since", counted(*e.MissedBeats, "beat"))
 		}

@@ -47,13 +47,13 @@ func (w *answer) itsInstance(ctx context.Context, api *client.Client, s *client.
 	case i.Status == muster.Running && i.UnhealthyBecause == nil:
 		return nil
 	case i.Status == muster.Running:
-		w.because("its node %s is not well: %s", nodeOf(i), i.UnhealthyBecause.Reason)
+		w.because("%s", i.UnhealthyBecause.Reason)
 		w.advise("see about the node: muster why %s", nodeOf(i))
 		return nil
 	case s.Desired != muster.WantRunning:
 		return nil
 	}
-	w.because("its instance %s is %s: %s", i.ID, i.Status, i.StatusReason)
+	w.because("its instance %s is %s", i.ID, i.Status)
 	return w.explainInstance(ctx, api, i)
 }
 
@@ -66,11 +66,11 @@ func (w *answer) explainService(s *client.Service) {
 		w.because("its node gets it ready: %s", s.StatusReason)
 		w.advise("see how it gets on: muster watch --service %s", s.ID)
 	case muster.ServiceStopped, muster.ServiceStopping:
-		w.because("%s", orNothing(s.StatusReason))
+		w.because("%s", stoppedBecause(s))
 		w.advise("start it: muster service start %s", s.ID)
 	case muster.ServiceRestarting:
 		w.because("%s", orNothing(s.StatusReason))
-		w.because("its policy starts it again, %s; it did %s so far", restartText(s), counted(s.Restarts, "time"))
+		w.because("its policy starts it again, %s; it did so %s until now", restartText(s), counted(s.Restarts, "time"))
 		w.looks(s)
 	case muster.ServiceLost:
 		w.because("%s", orNothing(s.StatusReason))
@@ -94,6 +94,19 @@ func (w *answer) looks(s *client.Service) {
 	if s.Port > 0 && s.Port < lowestFree && s.User == "" && strings.Contains(strings.ToLower(s.StatusReason), "permission denied") {
 		w.advise("ports below %d are root's: have it listen at a higher one, or deploy it with --user root", lowestFree)
 	}
+}
+
+// stoppedBecause is why a service does not run, when that is as it should be.
+func stoppedBecause(s *client.Service) string {
+	switch {
+	case s.StatusReason != "":
+		return s.StatusReason
+	case s.Desired == muster.WantStopped:
+		return "it was stopped, see by whom below"
+	case s.ExitCode != nil:
+		return fmt.Sprintf("its process ended by itself, with status %d", *s.ExitCode)
+	}
+	return orNothing("")
 }
 
 func orNothing(reason string) string {
@@ -128,13 +141,13 @@ func (w *answer) runs(s *client.Service) {
 func (w *answer) check(s *client.Service, c muster.Check, r muster.CheckResult) {
 	what := checkText(c, s.Port)
 	if r.At == nil && r.Status != muster.CheckCritical {
-		w.because("its check %s (%s) has not said anything yet; it runs every %s", c.Name, what, c.Interval)
+		w.because("its check %s (%s) has not said anything yet; it runs every %s", c.Name, what, span(c.Interval))
 		w.advise("see how it gets on: muster watch --service %s", s.ID)
 		return
 	}
 	text := fmt.Sprintf("its check %s (%s) is %s", c.Name, what, r.Status)
 	if r.Since != nil {
-		text += " since " + ago(time.Now(), *r.Since) + " ago"
+		text += " for " + ago(time.Now(), *r.Since)
 	}
 	if last := lastLines(r.Output); last != "" {
 		text += ", and says:\n" + last

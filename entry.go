@@ -172,6 +172,26 @@ type FeedFinding struct {
 	Damage  string `json:"damage"`
 }
 
+// DistinctEntries are those of a list in the order of CompareEntries that are not at the place of another one:
+// where others write what is ours too, ours stays. It changes no entry and not the slice.
+func DistinctEntries(sorted []*Entry) []*Entry {
+	out := make([]*Entry, 0, len(sorted))
+	for _, e := range sorted {
+		last := len(out) - 1
+		switch {
+		case last < 0 || !samePlace(&out[last].Registration, &e.Registration):
+			out = append(out, e)
+		case e.Own:
+			out[last] = e
+		}
+	}
+	return out
+}
+
+func samePlace(a, b *Registration) bool {
+	return a.Cluster == b.Cluster && a.Protocol == b.Protocol && a.Service == b.Service && a.Address == b.Address && portText(a.Port) == portText(b.Port)
+}
+
 // PreferredEntries are those of the best priority among the ones that are not stale; those
 // of the best priority of all where every one is. It changes no entry and not the slice.
 func PreferredEntries(entries []*Entry) []*Entry {

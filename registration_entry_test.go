@@ -2,6 +2,7 @@ package muster_test
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -56,5 +57,27 @@ func TestRegistration_Validate(t *testing.T) {
 		if e, ok := errors.AsType[*muster.Error](r.Validate()); !ok || e.Code != muster.Invalid || e.Field != c.field {
 			t.Errorf("%+v: got %v, want something about %s", r, e, c.field)
 		}
+	}
+}
+
+// Where others write what is ours too, ours alone is at that place.
+func TestDistinctEntries(t *testing.T) {
+	at := func(key, address string, port int, own bool) *muster.Entry {
+		r := muster.Registration{Cluster: "prod", Protocol: "http", Service: "web", Address: address}
+		if port != 0 {
+			r.Port = &port
+		}
+		return &muster.Entry{Key: key, Registration: r, Own: own}
+	}
+	a, twin := at("a", "10.0.0.1", 80, true), at("@a", "10.0.0.1", 80, false)
+	others := []*muster.Entry{at("b", "10.0.0.1", 81, false), at("c", "10.0.0.1", 0, false), at("d", "10.0.0.2", 80, true)}
+	for _, list := range [][]*muster.Entry{append([]*muster.Entry{twin, a}, others...), append([]*muster.Entry{a, twin}, others...)} {
+		first := list[0]
+		if got := muster.DistinctEntries(list); !slices.Equal(got, append([]*muster.Entry{a}, others...)) || list[0] != first {
+			t.Errorf("got %v of %v", got, list)
+		}
+	}
+	if got := muster.DistinctEntries(nil); got == nil || len(got) != 0 {
+		t.Errorf("got %v", got)
 	}
 }

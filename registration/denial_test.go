@@ -63,7 +63,9 @@ func TestFeed_NamesThePermissionThatIsMissing(t *testing.T) {
 				flaw, _ := f.Flaw()
 				return f.State().Reason + flaw
 			}
-			eventually(t, "it says what is missing", func() bool { return strings.Contains(said(), c.says) && strings.Contains(said(), "give it publish on") })
+			eventually(t, "it says what is missing", func() bool {
+				return f.State().Up == c.up && strings.Contains(said(), c.says) && strings.Contains(said(), "give it publish on")
+			})
 			began := f.State()
 			for range 10 { // checks of the stream
 				time.Sleep(100 * time.Millisecond)

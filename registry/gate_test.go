@@ -211,6 +211,32 @@ func TestClusterHealth_FeedFlawed(t *testing.T) {
 	}
 }
 
+// Others write what is ours too: a lookup has it once, as ours, whatever theirs says.
+func TestGate_TheSameEntryOfOthers(t *testing.T) {
+	w := open(t, setup{feed: &feed{}})
+	port := 80
+	in := muster.RegisterInput{Cluster: "prod", Protocol: "http", Service: "web", Address: "192.0.2.5", Port: &port}
+	if _, _, err := w.Register(ctx, in); err != nil {
+		t.Fatal(err)
+	}
+	theirs := muster.Registration{Cluster: "prod", Protocol: "http", Service: "web", Address: "192.0.2.5", Port: &port, Priority: 1}
+	if err := w.TakeForeign(ctx, []registry.Foreign{{Subject: "a", Entry: &theirs, Origin: "x"}}); err != nil {
+		t.Fatal(err)
+	}
+	for _, preferred := range []bool{false, true} {
+		found, err := w.Registrations(muster.RegistrationFilter{Service: "web"}, preferred)
+		if err != nil || len(found.Entries) != 1 || !found.Entries[0].Own || found.Entries[0].Priority != muster.DefaultPriority {
+			t.Errorf("preferred %t: found %+v, %v", preferred, found.Entries, err)
+		}
+	}
+	if _, _, err := w.Deregister(ctx, muster.DeregisterInput{Cluster: "prod", Protocol: "http", Service: "web", Address: "192.0.2.5", Port: &port}); err != nil {
+		t.Fatal(err)
+	}
+	if found := entries(t, w, "web"); len(found) != 1 || found[0].Own || found[0].Origin != "x" {
+		t.Errorf("without ours: %+v", found)
+	}
+}
+
 func TestGate_ForeignEntries(t *testing.T) {
 	w := open(t, setup{})
 	port := 80

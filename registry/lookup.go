@@ -9,7 +9,8 @@ import (
 )
 
 // Registrations looks entries up, own and foreign, from memory alone. With preferred, of
-// those that are not stale only the ones of the best priority there is, else all.
+// those that are not stale only the ones of the best priority there is, else all. Where
+// others write what is ours too, ours alone is found.
 func (r *Registry) Registrations(f muster.RegistrationFilter, preferred bool) (*muster.Registrations, error) {
 	if err := f.Normalise(); err != nil {
 		return nil, err
@@ -25,10 +26,11 @@ func (r *Registry) Registrations(f muster.RegistrationFilter, preferred bool) (*
 			entries = append(entries, e)
 		}
 	}
+	entries = muster.DistinctEntries(sortEntries(entries))
 	if preferred {
 		entries = muster.PreferredEntries(entries)
 	}
-	out := &muster.Registrations{Entries: sortEntries(entries), Revision: v.Head().Revision}
+	out := &muster.Registrations{Entries: entries, Revision: v.Head().Revision}
 	out.Complete, out.AsOf = r.feed.status(r.opts.Now())
 	if r.Feed == nil {
 		out.Complete, out.AsOf = true, r.opts.Now()

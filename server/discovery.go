@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"net/http"
+	"strings"
 
 	"github.com/muster-cloud/muster"
 	"github.com/muster-cloud/muster/registration"
@@ -25,12 +26,25 @@ func (s *Server) prometheus() http.Handler {
 		tag := `"` + hex.EncodeToString(sum[:16]) + `"`
 		w.Header().Set("ETag", tag)
 		w.Header().Set("Content-Type", "application/json")
-		if r.Header.Get("If-None-Match") == tag {
+		if isTagged(r.Header, tag) {
 			w.WriteHeader(http.StatusNotModified)
 			return
 		}
 		_, _ = w.Write(body)
 	})
+}
+
+// isTagged tells whether who asks has what a tag is of: a proxy may have weakened it, and asks for
+// several at a time.
+func isTagged(header http.Header, tag string) bool {
+	for _, line := range header.Values("If-None-Match") {
+		for given := range strings.SplitSeq(line, ",") {
+			if given = strings.TrimSpace(given); given == "*" || strings.TrimPrefix(given, "W/") == tag {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func (s *Server) targets(r *http.Request) ([]byte, error) {

@@ -131,8 +131,13 @@ func discovered(t *testing.T, s *server.Server) {
 	if status != http.StatusOK || strings.TrimSpace(body) != "[]" { // nobody said that it may be scraped
 		t.Errorf("%d %s", status, body)
 	}
-	if status, _, _ = ask("", tag); status != http.StatusNotModified {
-		t.Errorf("the same again is %d", status)
+	for given, want := range map[string]int{
+		tag: http.StatusNotModified, "W/" + tag: http.StatusNotModified, `"x", ` + tag: http.StatusNotModified, "*": http.StatusNotModified,
+		`"x"`: http.StatusOK, strings.Trim(tag, `"`): http.StatusOK,
+	} {
+		if status, body, again := ask("", given); status != want || again != tag || (body == "") != (want == http.StatusNotModified) {
+			t.Errorf("who has %s gets %d %q", given, status, body)
+		}
 	}
 	if status, body, _ = ask("?address=nowhere", ""); status != http.StatusBadRequest || !strings.Contains(body, "address") {
 		t.Errorf("a bad address: %d %s", status, body)

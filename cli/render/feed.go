@@ -68,5 +68,5 @@ func (f *feed) tell() {
 func (f *feed) answer() *Answer {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return &Answer{Entries: slices.SortedFunc(maps.Values(f.entries), muster.CompareEntries)}
+	return &Answer{Entries: muster.DistinctEntries(slices.SortedFunc(maps.Values(f.entries), muster.CompareEntries))}
 }

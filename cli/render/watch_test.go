@@ -183,6 +183,26 @@ func TestRun_TakesAStateToldAnewAsAWhole(t *testing.T) {
 	})
 }
 
+// What others write at the place of an entry of ours is no second server.
+func TestRun_HasEachPlaceOnce(t *testing.T) {
+	k := watched(t)
+	k.target.AllowEmpty, k.target.MaxShrink = true, 100
+	synctest.Test(t, func(t *testing.T) {
+		k.source.set(entries(2)...)
+		defer k.following()()
+		time.Sleep(time.Second)
+		twin := entry(1)
+		twin.Key, twin.Own, twin.Origin = "@"+twin.Key, false, "another"
+		k.source.events <- client.Event{Type: muster.EventPresent, Registration: twin}
+		k.source.events <- client.Event{Type: muster.EventPresent, Registration: entry(3)}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if want := "10.0.0.1:8080\n10.0.0.2:8080\n10.0.0.3:8080\n"; k.read() != want {
+			t.Errorf("got %s", k.read())
+		}
+	})
+}
+
 func TestRun_BeginsWhenTheAnswerIsComplete(t *testing.T) {
 	k := watched(t)
 	if err := os.WriteFile(k.path, []byte("before\n"), 0o644); err != nil {

@@ -1809,7 +1809,7 @@ func (v *ListVolumesResponse) GetVolumes() *VolumeConnection { return v.Volumes 
 
 // LookUpRegistrationsResponse is returned by LookUpRegistrations on success.
 type LookUpRegistrationsResponse struct {
-	// What is registered in the discovery feed, this cluster's own entries and others', in order of their addresses as numbers, IPv4 first. It is answered from memory.
+	// What is registered in the discovery feed, this cluster's own entries and others', in order of their addresses as numbers, IPv4 first. Where others write what is ours too, ours alone is there. It is answered from memory.
 	Registrations *Entries `json:"registrations"`
 }
 

@@ -5756,7 +5756,7 @@ type Query {
     "Continue after this edge."
     after: String
   ): ServiceConnection @auth(requires: VIEWER)
-  "What is registered in the discovery feed, this cluster's own entries and others', in order of their addresses as numbers, IPv4 first. It is answered from memory."
+  "What is registered in the discovery feed, this cluster's own entries and others', in order of their addresses as numbers, IPv4 first. Where others write what is ours too, ours alone is there. It is answered from memory."
   registrations(
     "Only in this cluster; absent or *: any."
     cluster: String

@@ -3,6 +3,8 @@ package tooltest_test
 import (
 	"encoding/json"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -109,6 +111,22 @@ func (s *site) nginx() {
 	}
 }
 
+// ask returns what the server answers to who asks for a path.
+func (s *site) ask(path string) string {
+	s.t.Helper()
+	defer http.DefaultClient.CloseIdleConnections()
+	answer, err := http.Get(s.url + path)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	body, err := io.ReadAll(answer.Body)
+	if err != nil || answer.StatusCode != http.StatusOK {
+		s.t.Fatalf("%s, %v: %.300s", answer.Status, err, body)
+	}
+	return string(body)
+}
+
 // targets writes the file for file_sd and has Prometheus' own checker read it.
 func (s *site) targets(l load) {
 	s.t.Helper()
@@ -123,6 +141,9 @@ func (s *site) targets(l load) {
 	written, err := os.ReadFile(path)
 	if err != nil {
 		s.t.Fatal(err)
+	}
+	if asked := s.ask("/discovery/prometheus?protocol=metrics"); asked != string(written) {
+		s.t.Errorf("who asks the server gets\n%.300s\nand the file has\n%.300s", asked, written)
 	}
 	var groups []struct {
 		Targets []string

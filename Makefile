@@ -10,7 +10,8 @@ BIN := bin/muster
 VCS := $(shell git rev-parse HEAD >/dev/null 2>&1 && echo auto || echo false)
 # Where goroutines matter; real instances are slow under the race detector and
 # have their own tests.
-RACE := ./client/... ./graph/... ./internal/simulation ./registry/... ./server
+RACE := ./agent/artifact ./agent/check ./agent/deploy ./agent/network ./agent/proc ./cli/render ./client/... ./graph/... \
+	./internal/simulation ./registration ./registry/... ./server
 
 .PHONY: help setup run build man test test-v2 race fuzz soak bench lint generate check clean
 

@@ -195,7 +195,7 @@ func TestManager_DrainsBeforeItEnds(t *testing.T) {
 				if r.Status != c.after || r.PID != nil && *r.PID == first {
 					t.Errorf("drained, it is said: %+v, want %s", r, c.after)
 				}
-				if last := n.ports.sets[len(n.ports.sets)-1]; len(last) == 1 != (c.after == muster.ServiceRunning) {
+				if last := n.ports.last(); len(last) == 1 != (c.after == muster.ServiceRunning) {
 					t.Errorf("drained, %v is published", last)
 				}
 			})
@@ -210,9 +210,10 @@ func (n *node) serves(pid int) {
 	if err != nil || len(all) != 1 || all[0].PID != pid || all[0].State == driver.Exited {
 		n.t.Errorf("the processes are %+v, %v, want %d", all, err, pid)
 	}
-	for _, set := range n.ports.sets[1:] {
+	published := n.ports.published()
+	for _, set := range published[1:] {
 		if len(set) != 1 {
-			n.t.Errorf("while it drains, %v is published", n.ports.sets)
+			n.t.Errorf("while it drains, %v is published", published)
 		}
 	}
 }

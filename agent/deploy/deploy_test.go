@@ -4,6 +4,8 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -45,12 +47,28 @@ func (c counting) ListProcesses(ctx context.Context) ([]driver.ProcessStatus, er
 	return c.Fake.ListProcesses(ctx)
 }
 
-// ports remembers what was published last.
-type ports struct{ sets [][]deploy.Port }
+// ports remembers what was published, the last at the end.
+type ports struct {
+	mu   sync.Mutex
+	sets [][]deploy.Port
+}
 
 func (p *ports) Publish(_ context.Context, set []deploy.Port) (map[muster.ServiceID]error, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.sets = append(p.sets, set)
 	return nil, nil
+}
+
+func (p *ports) published() [][]deploy.Port {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.sets)
+}
+
+func (p *ports) last() []deploy.Port {
+	sets := p.published()
+	return sets[len(sets)-1]
 }
 
 func newNode(t *testing.T) *node {
@@ -146,19 +164,19 @@ func TestManager_KeepsStopsAndRemoves(t *testing.T) {
 		if r.PID == nil || r.ID != "svc-1" || r.Generation != 1 {
 			t.Errorf("it is said: %+v", r)
 		}
-		if last := n.ports.sets[len(n.ports.sets)-1]; len(last) != 1 || last[0].Port != 30000 || last[0].To != 80 || last[0].Addr != "10.213.0.2" {
+		if last := n.ports.last(); len(last) != 1 || last[0].Port != 30000 || last[0].To != 80 || last[0].Addr != "10.213.0.2" {
 			t.Errorf("published: %+v", last)
 		}
 		pid := *r.PID
 
 		n.stop() // the agent restarts
-		before := len(n.ports.sets)
+		before := len(n.ports.published())
 		n.start()
 		n.want(true, s)
 		if r = n.wantSaid(time.Second, muster.ServiceRunning, muster.HealthOK); *r.PID != pid {
 			t.Errorf("a new agent has it at %d, it was at %d", *r.PID, pid)
 		}
-		for _, set := range n.ports.sets[before:] {
+		for _, set := range n.ports.published()[before:] {
 			if len(set) == 0 {
 				t.Error("a new agent took the port back for a moment")
 			}

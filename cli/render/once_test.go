@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -298,6 +300,45 @@ func TestOnce_IsAloneWithItsFile(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
+}
+
+// A command that is just being started, by whomever in this process, has all its files for a moment; the next run
+// need not wait for it.
+func TestOnce_LetsGoOfItsFile(t *testing.T) {
+	k := keep(t, line)
+	k.source.set(entries(1)...)
+	started := filepath.Join(k.dir, "started")
+	first := *k
+	first.target.Reload = "touch " + started + "; while [ -e " + started + " ]; do sleep 0.05; done"
+	done := make(chan error)
+	go func() { done <- first.once() }()
+	waitFor(t, func() bool { _, err := os.Stat(started); return err == nil })
+	fds, err := filepath.Glob("/proc/self/fd/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	copied := 0
+	for _, path := range fds {
+		if to, err := os.Readlink(path); err != nil || to != filepath.Join(k.dir, ".out.conf.muster") {
+			continue
+		}
+		fd, err := strconv.Atoi(filepath.Base(path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if fd, err = syscall.Dup(fd); err != nil {
+			t.Fatal(err)
+		}
+		copied++
+		defer func() { _ = syscall.Close(fd) }()
+	}
+	if err := os.Remove(started); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil || copied == 0 {
+		t.Fatal(copied, err)
+	}
+	k.good(2)
 }
 
 // waitFor waits for what a process does.

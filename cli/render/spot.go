@@ -60,7 +60,10 @@ func openSpot(output string) (s *spot, repaired bool, err error) {
 	return s, repaired, nil
 }
 
-func (s *spot) close() error { return s.lock.Close() }
+// close lets go of the lock, also where a command that is just being started still has the file.
+func (s *spot) close() error {
+	return errors.Join(unix.Flock(int(s.lock.Fd()), unix.LOCK_UN), s.lock.Close())
+}
 
 // resolve returns where a file really is, or will be, and refuses what is no file.
 func resolve(output string) (string, error) {

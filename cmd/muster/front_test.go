@@ -1,243 +1,282 @@
 package main
 
 import (
-	"encoding/json"
+	"context"
+	"errors"
 	"fmt"
-	"io"
 	"maps"
-	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/muster-cloud/muster"
+	"github.com/muster-cloud/muster/client"
 )
 
-// front is an nginx before web services in instances, whose upstream is rendered from the discovery feed.
-type front struct {
-	*cloud
-	dir        string
-	upstream   string // the file that is rendered
-	get        *http.Client
-	prometheus *exec.Cmd         // nil: it was not started yet
-	ids        map[string]string // of the services, by their names
-	port       map[string]string // of the node that leads there, by their names
-}
+// followsWithin is how long after a change of health the load balancers are told at the latest.
+const followsWithin = 2 * time.Second
 
-const frontConf = `daemon off;
-pid %[1]s/nginx.pid;
-error_log %[1]s/error.log;
-events {}
-http {
-	access_log off;
-	client_body_temp_path %[1]s/t1; proxy_temp_path %[1]s/t2; fastcgi_temp_path %[1]s/t3; uwsgi_temp_path %[1]s/t4; scgi_temp_path %[1]s/t5;
-	include %[1]s/upstreams.conf;
-	server {
-		listen 127.0.0.1:8088;
-		location / {
-			proxy_pass http://web;
-			proxy_next_upstream off; # what is asked of a server that is gone fails, and is counted
-		}
-	}
+// front are web services on two hosts, behind load balancers whose configurations are rendered from the discovery feed.
+type front struct {
+	*proxies
+	services map[string]*client.Service // by their names, of those that were deployed and not taken away for good
+	slowest  time.Duration              // that the load balancers took to be told
 }
-`
 
 func newFront(t *testing.T) *front {
 	t.Helper()
-	c := newCloud(t)
-	f := &front{
-		cloud: c, dir: t.TempDir(), ids: map[string]string{}, port: map[string]string{},
-		get: &http.Client{Transport: transportIn("/run/netns/" + c.netns), Timeout: 10 * time.Second},
-	}
-	t.Cleanup(f.get.CloseIdleConnections)
-	f.upstream = filepath.Join(f.dir, "upstreams.conf")
-	if err := os.WriteFile(filepath.Join(f.dir, "nginx.conf"), fmt.Appendf(nil, frontConf, f.dir), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	return f
+	return &front{proxies: newProxies(t), services: map[string]*client.Service{}}
 }
 
-// deploy deploys a web service that says its name, into an instance of its own.
-func (f *front) deploy(name string) {
+// deploy deploys web services that say their names, each into an instance of its own, and waits until they are healthy.
+func (f *front) deploy(n *lightNode, names ...string) {
 	f.t.Helper()
-	page := fmt.Sprintf("mkdir -p /tmp/w && echo %s >/tmp/w/index.html && echo muster_test_up 1 >/tmp/w/metrics && exec httpd -f -p 8080 -h /tmp/w", name)
-	out := f.muster("service", "deploy", name, "--type", "NANO", "--port", "8080", "--publish", "any", "--restart", "never", "--drain-for", "3s",
-		"--check", "kind=http path=/ interval=1s", "--register",
-		"cluster=prod protocol=http service=web annotation.prometheus.io/scrape=true", "--wait", "-o", "json", "--", "sh", "-c", page)
-	var s struct {
-		ID      string
-		Publish struct{ Port int }
+	id, size, drain := n.id(), muster.Nano, 3*time.Second
+	for _, name := range names {
+		page := fmt.Sprintf("mkdir -p /tmp/w && echo %s >/tmp/w/index.html && echo muster_test_up 1 >/tmp/w/metrics && exec httpd -f -p 8080 -h /tmp/w", name)
+		s, err := f.api.DeployService(f.t.Context(), muster.DeployServiceInput{
+			Type: &size, NodeID: &id, Name: name, Command: []string{"sh", "-c", page}, Port: 8080,
+			Publish: &muster.Published{Protocol: muster.TCP}, Restart: &muster.RestartPolicy{When: muster.RestartNever},
+			Checks: []muster.Check{{Name: "web", Kind: muster.HTTPCheck, Path: "/", Interval: time.Second}}, DrainFor: &drain,
+			RegisterWhenStable: []muster.RegistrationSpec{
+				{Cluster: "prod", Protocol: "http", Service: "web", Annotations: muster.Map{"prometheus.io/scrape": "true"}},
+			},
+		})
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		f.services[name] = s
 	}
-	if err := json.Unmarshal([]byte(out), &s); err != nil {
+	for _, name := range names {
+		f.become(name, "healthy", healthy)
+	}
+}
+
+// become waits until a service is as wanted.
+func (f *front) become(name, what string, ok func(*client.Service) bool) {
+	f.t.Helper()
+	until(f.t, name+" is "+what, func() bool {
+		s, err := f.api.Service(f.t.Context(), f.services[name].ID)
+		if err == nil {
+			f.services[name] = s
+		}
+		return err == nil && ok(s)
+	})
+}
+
+// at is where a service is reached.
+func (f *front) at(name string) string {
+	s := f.services[name]
+	return fmt.Sprintf("%s:%d", s.Node.Addr, s.Publish.Port)
+}
+
+// serve waits until the rendered files have these services and no others, and returns when that was seen.
+func (f *front) serve(names ...string) time.Time {
+	f.t.Helper()
+	var want []string
+	for _, name := range names {
+		want = append(want, f.at(name))
+	}
+	slices.Sort(want)
+	until(f.t, fmt.Sprint("the load balancers are told of ", names), func() bool {
+		return !slices.ContainsFunc(f.all, func(p *proxy) bool { return !slices.Equal(p.servers(), want) })
+	})
+	return time.Now()
+}
+
+// answered waits until exactly these services answer through each load balancer.
+func (f *front) answered(names ...string) {
+	f.t.Helper()
+	slices.Sort(names)
+	for _, p := range f.all {
+		until(f.t, fmt.Sprint("requests to ", p.name, " are answered by ", names), func() bool {
+			seen := map[string]bool{}
+			for range 4 * len(names) {
+				name, err := f.ask(p.url)
+				if err != nil {
+					return false
+				}
+				seen[strings.TrimSpace(name)] = true
+			}
+			return slices.Equal(slices.Sorted(maps.Keys(seen)), names)
+		})
+	}
+}
+
+// follow does something after which the load balancers are told of these services and no others, soon after the health
+// of the named one has changed.
+func (f *front) follow(what, name string, do func() error, names ...string) {
+	f.t.Helper()
+	info, err := f.api.ServerInfo(f.t.Context())
+	if err != nil {
 		f.t.Fatal(err)
 	}
-	f.ids[name], f.port[name] = s.ID, ":"+strconv.Itoa(s.Publish.Port)
+	if err := do(); err != nil {
+		f.t.Fatalf("%s: %v", what, err)
+	}
+	told := f.serve(names...)
+	took := told.Sub(f.turned(info.Cursor, name))
+	f.slowest = max(f.slowest, took)
+	f.t.Logf("%s: followed after %s", what, took)
+	if took > followsWithin {
+		f.t.Errorf("%s: the load balancers were told %s after the change of health", what, took)
+	}
 }
 
-// run starts a program of the front's, which ends with the test.
-func (f *front) run(name string, args ...string) *exec.Cmd {
+// turned is when the health of a service changed last since a cursor.
+func (f *front) turned(since, name string) (at time.Time) {
 	f.t.Helper()
-	process := f.inside(append([]string{name}, args...)...)
-	process.Stdout, process.Stderr = f.log, f.log
-	if err := process.Start(); err != nil {
-		f.t.Fatal(err)
-	}
-	f.t.Cleanup(func() {
-		_ = process.Process.Signal(syscall.SIGTERM)
-		_ = process.Wait()
+	ctx, cancel := context.WithTimeout(f.t.Context(), 30*time.Second)
+	defer cancel()
+	synced := errors.New("synced")
+	id := f.services[name].ID
+	err := f.api.WatchHealth(ctx, &muster.HealthFilter{ServiceID: &id}, client.WatchOptions{Since: since}, func(e client.Event) error {
+		switch {
+		case e.Type == muster.EventSynced:
+			return synced
+		case e.Type == muster.EventChange && e.Kind == muster.KindService:
+			at = e.At
+		}
+		return nil
 	})
-	return process
+	if !errors.Is(err, synced) || at.IsZero() {
+		f.t.Fatalf("the health of %s did not change: %v", name, err)
+	}
+	return at
 }
 
-// serves waits until the rendered upstream has these services and no others.
-func (f *front) serves(names ...string) {
+// kill kills a service's process.
+func (f *front) kill(name string) error { return syscall.Kill(f.pid(name), syscall.SIGKILL) }
+
+func (f *front) pid(name string) int {
 	f.t.Helper()
-	f.until(fmt.Sprint("nginx is told of ", names), func() bool {
-		b, _ := os.ReadFile(f.upstream)
-		for _, name := range names {
-			if !strings.Contains(string(b), f.port[name]+";") {
-				return false
-			}
-		}
-		return strings.Count(string(b), "server ") == len(names)
-	})
-}
-
-// answersBy waits until exactly these services answer through nginx.
-func (f *front) answersBy(names ...string) {
-	f.t.Helper()
-	f.until(fmt.Sprint("requests are answered by ", names), func() bool {
-		seen := map[string]bool{}
-		for range 4 * len(names) {
-			name, err := f.ask("http://127.0.0.1:8088/")
-			if err != nil {
-				return false
-			}
-			seen[strings.TrimSpace(name)] = true
-		}
-		for _, name := range names {
-			if !seen[name] {
-				return false
-			}
-		}
-		return len(seen) == len(names)
-	})
-}
-
-func (f *front) ask(url string) (string, error) {
-	answer, err := f.get.Get(url)
-	if err != nil {
-		return "", err
-	}
-	defer answer.Body.Close()
-	body, err := io.ReadAll(answer.Body)
-	if err == nil && answer.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s: %s", answer.Status, body)
-	}
-	return string(body), err
-}
-
-// traffic sends requests one after the other from some callers, until it is told to stop, and returns how many
-// there were and what failed.
-func (f *front) traffic() (stop func() (int64, []string)) {
-	var sent atomic.Int64
-	end, failed, ended := make(chan struct{}), make(chan string, 1000), make(chan struct{}, 4)
-	for range cap(ended) {
-		go func() {
-			defer func() { ended <- struct{}{} }()
-			for {
-				select {
-				case <-end:
-					return
-				default:
-				}
-				sent.Add(1)
-				if _, err := f.ask("http://127.0.0.1:8088/"); err != nil && len(failed) < cap(failed)-cap(ended) {
-					failed <- err.Error()
-				}
-			}
-		}()
-	}
-	return func() (int64, []string) {
-		close(end)
-		for range cap(ended) {
-			<-ended
-		}
-		close(failed)
-		var all []string
-		for text := range failed {
-			all = append(all, text)
-		}
-		return sent.Load(), all
-	}
-}
-
-// TestFront has nginx follow the discovery feed while services are killed, stopped and deployed, and Prometheus
-// scrape what there is.
-func TestFront(t *testing.T) {
-	f := newFront(t)
-	for _, name := range []string{"one", "two", "three"} {
-		f.deploy(name)
-	}
-	template, err := filepath.Abs("../../examples/templates/nginx.tmpl")
-	if err != nil {
-		t.Fatal(err)
-	}
-	conf := filepath.Join(f.dir, "nginx.conf")
-	f.until("the three are registered", func() bool {
-		return strings.Count(f.muster("registration", "query", "--service", "web"), " web ") == 3
-	})
-	f.muster("render", "-t", template, "-o", f.upstream, "--check", "nginx -t -c "+conf)
-	f.run("nginx", "-c", conf)
-	f.answersBy("one", "two", "three")
-	f.run("muster", "render", "--watch", "-t", template, "-o", f.upstream, "--quiet", "100ms",
-		"--check", "nginx -t -c "+conf, "--reload", "nginx -s reload -c "+conf)
-	f.scraped("one", "two", "three")
-
-	f.agentStartsAgain()
-	f.killed("two")
-	f.serves("one", "three")
-	f.answersBy("one", "three")
-	f.muster("service", "restart", f.ids["two"], "--wait")
-	f.serves("one", "two", "three")
-	f.answersBy("one", "two", "three")
-
-	stop := f.traffic()
-	f.stoppedInOrder("three")
-	f.deploy("four")
-	f.serves("one", "two", "four")
-	f.muster("service", "restart", f.ids["two"], "--wait")
-	f.serves("one", "two", "four")
-	f.answersBy("one", "two", "four")
-	f.muster("service", "remove", f.ids["one"], "--wait")
-	f.serves("two", "four")
-	f.answersBy("two", "four")
-	sent, failed := stop()
-	if len(failed) > 0 || sent < 100 {
-		t.Errorf("of %d requests %d failed while services were stopped: %.300q", sent, len(failed), failed)
-	}
-	t.Logf("%d requests while services were stopped, deployed and removed", sent)
-	f.scraped("two", "four")
-}
-
-// killed kills a service's process.
-func (f *front) killed(name string) {
-	f.t.Helper()
-	s := f.service(name)
-	if s.PID == 0 {
+	s := f.services[name]
+	if s.PID == nil {
 		f.t.Fatalf("%s is %s without a process", name, s.Status)
 	}
-	if err := syscall.Kill(s.PID, syscall.SIGKILL); err != nil {
-		f.t.Fatal(err)
+	return *s.PID
+}
+
+// leave orders the end of a service. When the load balancers are told it still serves, and it ends afterwards.
+func (f *front) leave(what, name string, order func(id muster.ServiceID, in muster.InstanceID) error, names ...string) {
+	f.t.Helper()
+	s, pid := f.services[name], f.pid(name)
+	f.follow(what, name, func() error { return order(s.ID, s.InstanceID) }, names...)
+	if err := syscall.Kill(pid, 0); err != nil {
+		f.t.Errorf("%s: when the load balancers are told its process is gone: %v", what, err)
+	}
+	if answer, err := f.ask("http://" + f.at(name) + "/"); err != nil || answer != name+"\n" {
+		f.t.Errorf("%s: when the load balancers are told it answers %q, %v", what, answer, err)
+	}
+	f.leaving[pid] = what
+}
+
+// left waits until all that was ordered to end has ended.
+func (f *front) left() {
+	f.t.Helper()
+	for pid, what := range f.leaving {
+		until(f.t, what+": its process has ended", func() bool { return syscall.Kill(pid, 0) != nil })
 	}
 }
 
-// agentStartsAgain kills the agent, and another start of it goes on with its services: none of them leaves the feed.
+// TestFront has load balancers follow the discovery feed, and Prometheus scrape what there is, while services and
+// instances on two hosts are killed, stopped, restarted, ended and deployed. What muster ends costs no request.
+func TestFront(t *testing.T) {
+	f := newFront(t)
+	one, two := f.light[0], f.light[1]
+	f.deploy(one, "a", "c", "e")
+	f.deploy(two, "b", "d")
+	f.start()
+	f.serve("a", "b", "c", "d", "e")
+	f.answered("a", "b", "c", "d", "e")
+	f.scraped("a", "b", "c", "d", "e")
+	f.agentStartsAgain()
+
+	stop := f.traffic()
+	f.follow("a process is killed", "b", func() error { return f.kill("b") }, "a", "c", "d", "e")
+	f.answered("a", "c", "d", "e")
+	sent, failed := stop()
+	t.Logf("%d requests while a process was killed, of which %d failed", sent, len(failed))
+	f.follow("a service that was killed is restarted", "b", func() error { return f.restart("b") }, "a", "b", "c", "d", "e")
+	f.answered("a", "b", "c", "d", "e")
+
+	stop = f.traffic()
+	f.ordered(one, two)
+	sent, failed = stop()
+	if len(failed) > 0 || sent < 500 {
+		t.Errorf("of %d requests %d failed while muster ended services: %.500q", sent, len(failed), failed)
+	}
+	t.Logf("%d requests while muster ended services; the load balancers were told %s after a change of health at the latest", sent, f.slowest)
+	f.scraped("d")
+	f.left()
+}
+
+// restart restarts a service and waits until it is healthy.
+func (f *front) restart(name string) error {
+	f.t.Helper()
+	s, err := f.api.RestartService(f.t.Context(), f.services[name].ID)
+	if err == nil {
+		f.become(name, "healthy again", func(now *client.Service) bool { return now.Generation == s.Generation && healthy(now) })
+	}
+	return err
+}
+
+// ordered ends one after the other in each way that there is, with an agent that is killed in between.
+func (f *front) ordered(one, two *lightNode) {
+	ctx := f.t.Context()
+	f.leave("a service is stopped", "a", func(id muster.ServiceID, _ muster.InstanceID) error {
+		_, err := f.api.StopService(ctx, id)
+		return err
+	}, "b", "c", "d", "e")
+	f.leave("a service is restarted", "d", func(id muster.ServiceID, _ muster.InstanceID) error {
+		_, err := f.api.RestartService(ctx, id)
+		return err
+	}, "b", "c", "e")
+	f.leave("an instance is restarted", "e", func(_ muster.ServiceID, in muster.InstanceID) error {
+		_, err := f.api.RestartInstance(ctx, in)
+		return err
+	}, "b", "c")
+	f.become("d", "healthy again", healthy)
+	f.become("e", "healthy again", healthy)
+	f.serve("b", "c", "d", "e")
+	f.leave("an instance is stopped", "b", func(_ muster.ServiceID, in muster.InstanceID) error {
+		_, err := f.api.StopInstance(ctx, in)
+		return err
+	}, "c", "d", "e")
+	two.killed(f.t) // it drains what the one before it began to
+	f.leave("an instance is terminated", "c", func(_ muster.ServiceID, in muster.InstanceID) error {
+		_, err := f.api.TerminateInstance(ctx, in)
+		return err
+	}, "d", "e")
+	f.follow("a service is deployed", "f", func() error { f.deploy(two, "f"); return nil }, "d", "e", "f")
+	f.answered("d", "e", "f")
+	f.leave("a node is drained", "e", func(muster.ServiceID, muster.InstanceID) error {
+		_, err := f.api.DrainNode(ctx, muster.DrainNodeInput{ID: one.id(), Deadline: new(time.Duration)})
+		return err
+	}, "d", "f")
+	f.leave("a service is removed", "f", func(id muster.ServiceID, _ muster.InstanceID) error {
+		_, err := f.api.RemoveService(ctx, id)
+		return err
+	}, "d")
+	f.left()
+	f.answered("d")
+}
+
+// killed kills a node's agent, and starts another one.
+func (l *lightNode) killed(t *testing.T) {
+	t.Helper()
+	node := l.await(l, 1)
+	_ = l.agent.Process.Kill()
+	_ = l.agent.Wait()
+	l.start(t, "muster")
+	l.await(l, node.Incarnation+1)
+}
+
+// agentStartsAgain kills an agent, and another start of it goes on with its services: none of them leaves the feed.
 func (f *front) agentStartsAgain() {
 	f.t.Helper()
 	path := filepath.Join(f.dir, "changes")
@@ -246,7 +285,7 @@ func (f *front) agentStartsAgain() {
 		f.t.Fatal(err)
 	}
 	defer changes.Close()
-	watch := f.inside("muster", "registration", "watch", "-o", "json")
+	watch := f.beside("muster", "registration", "watch", "-o", "json")
 	watch.Stdout = changes
 	if err := watch.Start(); err != nil {
 		f.t.Fatal(err)
@@ -259,50 +298,20 @@ func (f *front) agentStartsAgain() {
 		b, _ := os.ReadFile(path)
 		return string(b)
 	}
-	f.until("the feed is watched", func() bool { return strings.Contains(seen(), "SYNCED") })
-	_ = f.agent.Process.Kill()
-	_ = f.agent.Wait()
-	f.startAgent()
+	until(f.t, "the feed is watched", func() bool { return strings.Contains(seen(), "SYNCED") })
+	f.light[0].killed(f.t)
 	began := time.Now()
-	f.until("each is checked again", func() bool {
-		for name := range f.ids {
-			if s := f.service(name); len(s.CheckResults) != 1 || !s.CheckResults[0].At.After(began) {
-				return false
-			}
-		}
-		return true
-	})
-	f.deploy("last") // a change that comes after all that
-	f.until("the last one is registered", func() bool { return strings.Contains(seen(), f.port["last"][1:]) })
+	for _, name := range []string{"a", "c", "e"} {
+		f.become(name, "checked again", func(s *client.Service) bool { return len(s.CheckResults) == 1 && s.CheckResults[0].At.After(began) })
+	}
+	// A change that comes after all that.
+	port := 1
+	last := muster.RegisterInput{Cluster: "test", Protocol: "tcp", Service: "last", Address: "192.0.2.1", Port: &port}
+	if _, err := f.api.Register(f.t.Context(), last); err != nil {
+		f.t.Fatal(err)
+	}
+	until(f.t, "the last one is registered", func() bool { return strings.Contains(seen(), last.Service) })
 	if got := seen(); strings.Contains(got, "REMOVE") {
 		f.t.Errorf("when the agent started again the feed lost entries: %s", got)
 	}
-	f.muster("service", "remove", f.ids["last"])
-	delete(f.ids, "last")
-}
-
-// stoppedInOrder stops a service: nginx is told while it still runs, and then it stops.
-func (f *front) stoppedInOrder(name string) {
-	f.t.Helper()
-	f.muster("service", "stop", f.ids[name])
-	f.serves(slices.DeleteFunc(slices.Collect(maps.Keys(f.ids)), func(other string) bool { return other == name })...)
-	if s := f.service(name); s.Status != "STOPPING" {
-		f.t.Errorf("when nginx is told it is %s", s.Status)
-	}
-	f.until(name+" is stopped", func() bool { return f.service(name).Status == "STOPPED" })
-}
-
-// shownService is what the test looks at of a service.
-type shownService struct {
-	Status       string
-	PID          int
-	CheckResults []struct{ At time.Time }
-}
-
-func (f *front) service(name string) (s shownService) {
-	f.t.Helper()
-	if err := json.Unmarshal([]byte(f.muster("service", "show", f.ids[name], "-o", "json")), &s); err != nil {
-		f.t.Fatal(err)
-	}
-	return s
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -79,10 +80,16 @@ func (h *hosts) scrape(k int, key string) (int, numbers) {
 
 // cli runs a command on the server's host, as its root.
 func (h *hosts) cli(args ...string) (string, error) {
-	process := h.net.command(hostServer, args...)
-	process.Env = append(os.Environ(), "MUSTER_SERVER=http://127.0.0.1:9000", "MUSTER_KEY_FILE="+filepath.Join(h.dir, "server", "admin.key"))
+	process := h.beside("muster", args...)
 	out, err := process.CombinedOutput()
 	return string(out), err
+}
+
+// beside makes a command that runs on the server's host, where muster is its root.
+func (h *hosts) beside(name string, args ...string) *exec.Cmd {
+	process := exec.Command("nsenter", append([]string{"--net=/run/netns/" + h.net.host(hostServer), name}, args...)...)
+	process.Env = append(os.Environ(), "MUSTER_SERVER=http://127.0.0.1:9000", "MUSTER_KEY_FILE="+filepath.Join(h.dir, "server", "admin.key"))
+	return process
 }
 
 func (h *hosts) mustCLI(args ...string) string {

@@ -27,8 +27,8 @@ type hosts struct {
 	log   *os.File
 	api   *client.Client
 	light []*lightNode
-	heavy *heavyNode
-	names []string // of the machines that have run
+	heavy *heavyNode // nil: there is none
+	names []string   // of the machines that have run
 }
 
 // heavyHost is the number of the host that systemd runs.
@@ -47,6 +47,31 @@ type hostNode interface {
 
 func newHosts(t *testing.T) *hosts {
 	t.Helper()
+	h := newHostServer(t)
+	whoAmI(t, h.net.host(hostServer), addressOf(hostServer))
+	h.heavy = &heavyNode{node: newNode(t)}
+	h.startLight()
+	h.heavy.start(t, h)
+	for _, n := range h.nodes() {
+		h.await(n, 1)
+	}
+	return h
+}
+
+// newLightHosts is newHosts without the host that systemd runs.
+func newLightHosts(t *testing.T) *hosts {
+	t.Helper()
+	h := newHostServer(t)
+	h.startLight()
+	for _, n := range h.nodes() {
+		h.await(n, 1)
+	}
+	return h
+}
+
+// newHostServer is the switch and the server.
+func newHostServer(t *testing.T) *hosts {
+	t.Helper()
 	h := &hosts{t: t, net: newNetwork(t, heavyHost-1), dir: t.TempDir(), log: newLogs(t)}
 	sweepInstances()
 	h.net.start(hostServer, h.log, "server", "--data-dir", filepath.Join(h.dir, "server"), "--listen", "0.0.0.0:9000",
@@ -58,21 +83,20 @@ func newHosts(t *testing.T) *hosts {
 	}
 	t.Cleanup(func() { _ = api.Close() })
 	h.api = api
-	whoAmI(t, h.net.host(hostServer), addressOf(hostServer))
-	h.heavy = &heavyNode{node: newNode(t)}
-	t.Cleanup(h.close)
 	until(t, "the server answers", func() bool { _, err := api.ServerInfo(t.Context()); return err == nil })
+	return h
+}
+
+// startLight starts the agents of the light nodes. All that is on the nodes ends before what was made until now.
+func (h *hosts) startLight() {
+	h.t.Helper()
+	h.t.Cleanup(h.close)
 	for k := 1; k < heavyHost; k++ {
 		l := &lightNode{hosts: h, k: k, state: filepath.Join(h.dir, fmt.Sprint("light", k)), join: h.invite()}
-		command(t, "muster", "image", "build-minimal", "--state-dir", l.state)
+		command(h.t, "muster", "image", "build-minimal", "--state-dir", l.state)
 		h.light = append(h.light, l)
-		l.start(t, "muster")
+		l.start(h.t, "muster")
 	}
-	h.heavy.start(t, h)
-	for _, n := range h.nodes() {
-		h.await(n, 1)
-	}
-	return h
 }
 
 // invite returns what one machine joins by.
@@ -89,6 +113,9 @@ func (h *hosts) nodes() []hostNode {
 	var all []hostNode
 	for _, l := range h.light {
 		all = append(all, l)
+	}
+	if h.heavy == nil {
+		return all
 	}
 	return append(all, h.heavy)
 }

@@ -3,10 +3,8 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 )
 
 const scrapeConf = `global: {scrape_interval: 1s}
@@ -26,12 +24,12 @@ func (f *front) scraped(names ...string) {
 	}
 	var want []string
 	for _, name := range names {
-		want = append(want, f.port[name])
+		want = append(want, f.at(name))
 	}
 	slices.Sort(want)
 	var got []string
 	defer func() { f.t.Logf("Prometheus scrapes %v, want %v", got, want) }()
-	f.until(fmt.Sprint("Prometheus scrapes ", names), func() bool {
+	until(f.t, fmt.Sprint("Prometheus scrapes ", names), func() bool {
 		got = f.targets()
 		return slices.Equal(got, want)
 	})
@@ -40,22 +38,18 @@ func (f *front) scraped(names ...string) {
 func (f *front) startPrometheus() {
 	f.t.Helper()
 	var made struct{ Text string }
-	out := f.muster("key", "create", "prometheus", "--role", "viewer", "-o", "json")
+	out := f.mustCLI("key", "create", "prometheus", "--role", "viewer", "-o", "json")
 	if err := json.Unmarshal([]byte(out), &made); err != nil || made.Text == "" {
 		f.t.Fatalf("made the key %s: %v", out, err)
 	}
-	conf := filepath.Join(f.dir, "prometheus.yml")
-	for path, text := range map[string]string{filepath.Join(f.dir, "key"): made.Text, conf: fmt.Sprintf(scrapeConf, f.dir)} {
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			f.t.Fatal(err)
-		}
-	}
+	f.write("key", made.Text)
+	conf := f.write("prometheus.yml", fmt.Sprintf(scrapeConf, f.dir))
 	command(f.t, "promtool", "check", "config", conf)
 	f.prometheus = f.run("prometheus", "--config.file="+conf, "--storage.tsdb.path="+filepath.Join(f.dir, "tsdb"),
 		"--web.listen-address=127.0.0.1:9090")
 }
 
-// targets are the ports of what Prometheus has scraped and found well, sorted.
+// targets are where Prometheus has scraped something and found it well, sorted.
 func (f *front) targets() []string {
 	body, err := f.ask("http://127.0.0.1:9090/api/v1/query?query=muster_test_up")
 	if err != nil {
@@ -71,13 +65,13 @@ func (f *front) targets() []string {
 	if err := json.Unmarshal([]byte(body), &found); err != nil {
 		f.t.Fatal(err)
 	}
-	var ports []string
+	var at []string
 	for _, r := range found.Data.Result {
 		if r.Metric.Service != "web" || r.Metric.Cluster != "prod" {
 			f.t.Fatalf("its labels are %+v", r.Metric)
 		}
-		ports = append(ports, r.Metric.Instance[strings.LastIndexByte(r.Metric.Instance, ':'):])
+		at = append(at, r.Metric.Instance)
 	}
-	slices.Sort(ports)
-	return ports
+	slices.Sort(at)
+	return at
 }

@@ -133,7 +133,7 @@ func symlink(name, target string) (same, why string) {
 			depth++
 		}
 		if depth < 0 {
-			return "", fmt.Sprintf("is a symbolic link to %.300q, which leads out of it", target)
+			return "", fmt.Sprintf("is a symbolic link to %.300q, which leads out of it: have it lead to what is inside", target)
 		}
 	}
 	return target, ""

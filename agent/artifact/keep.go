@@ -76,6 +76,15 @@ func (f *Fetcher) Tidy(used map[string]bool) error {
 	return f.trim(all, max(f.o.Keep, 0), used)
 }
 
+// Keeps reports whether there is a copy of an artifact. Whether it is whole shows when it is fetched.
+func (f *Fetcher) Keeps(checksum string) bool {
+	if !f.keeps() || !digest.MatchString(checksum) {
+		return false
+	}
+	_, err := os.Lstat(f.place(checksum))
+	return err == nil
+}
+
 func (f *Fetcher) keeps() bool { return f.o.Dir != "" && f.o.Keep > 0 }
 
 func (f *Fetcher) place(digest string) string { return filepath.Join(f.o.Dir, digest) }

@@ -144,6 +144,9 @@ func TestKeep_AsksOnce(t *testing.T) {
 		t.Errorf("a new agent asked %d times", asked)
 	}
 	o.wantKept("a", "b")
+	if !f.Keeps(sum("a")) || f.Keeps(sum("c")) || f.Keeps("") || f.Keeps("../artifacts") {
+		t.Error("it keeps something else than it says")
+	}
 	if info, err := os.Stat(o.dir); err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("others may look at what is kept: %v, %v", info.Mode(), err)
 	}

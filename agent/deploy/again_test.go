@@ -1,9 +1,13 @@
 package deploy_test
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/muster-cloud/muster"
 	"github.com/muster-cloud/muster/agent/deploy"
@@ -113,6 +117,56 @@ func TestManager_DoesNothingTwice(t *testing.T) {
 			t.Errorf("processes were listed %d times in an hour, want once a minute", looks)
 		}
 	})
+}
+
+// TestManager_ChecksRunAsTheService has a check look for its command where the service does, without the service's secrets.
+func TestManager_ChecksRunAsTheService(t *testing.T) {
+	const files = "/opt/muster/svc-1:/opt/muster/svc-1/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+	for name, c := range map[string]struct {
+		env  muster.Map
+		want map[string]string
+	}{
+		"as it is":         {muster.Map{"SECRET": "x"}, map[string]string{"PATH": files, "PORT": "80"}},
+		"as it says":       {muster.Map{"SECRET": "x", "PATH": "/mine", "PORT": "81"}, map[string]string{"PATH": "/mine", "PORT": "81"}},
+		"as it does not":   {muster.Map{"PATH": "", "PORT": ""}, map[string]string{"PATH": files, "PORT": "80"}},
+		"with nothing set": {nil, map[string]string{"PATH": files, "PORT": "80"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := newNode(t)
+				defer func() { n.stop(); n.host.Close() }()
+				allowed := t.TempDir()
+				if err := os.WriteFile(filepath.Join(allowed, "app"), []byte("#!/bin/sh\n"), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				n.stop()
+				n.fetch.HostPaths = []string{allowed}
+				n.start()
+				var plugin, service map[string]string
+				n.host.Program("plugin", func(p *drivertest.Process) int { plugin = p.Spec.Env; return 0 })
+				n.host.Program("httpd", func(p *drivertest.Process) int { service = p.Spec.Env; <-p.Killed; return 0 })
+				s := serviceOf(c.env)
+				s.DeployURL = "file://" + allowed + "/app"
+				n.want(true, s)
+				n.wantSaid(2*time.Second, muster.ServiceRunning, muster.HealthOK)
+				if diff := cmp.Diff(c.want, plugin); diff != "" {
+					t.Errorf("the check has another environment (-want +got):\n%s", diff)
+				}
+				for name, want := range c.want {
+					if service[name] != want {
+						t.Errorf("the service has %s=%q, want %q", name, service[name], want)
+					}
+				}
+			})
+		})
+	}
+}
+
+func serviceOf(env muster.Map) *muster.ServiceAssignment {
+	s := service()
+	s.Env = env
+	s.Checks = []muster.Check{muster.Check{Name: "plugin", Kind: muster.ExecCheck, Command: []string{"plugin"}}.WithDefaults()}
+	return s
 }
 
 // TestManager_WaitsForWhatTakesSeveralRuns has a new agent find a service that is well, by a check that has to pass more

@@ -32,7 +32,7 @@ type node struct {
 	manager *deploy.Manager
 	ports   *ports
 	listed  *atomic.Int64
-	kept    string // the directory of the artifacts that are kept; empty: none are
+	fetch   artifact.Options
 	stop    func()
 }
 
@@ -95,7 +95,7 @@ func newNode(t *testing.T) *node {
 
 // start begins a manager, as a new agent does.
 func (n *node) start() {
-	n.manager = deploy.New(deploy.Options{Driver: counting{n.driver, n.listed}, Ports: n.ports, Fetch: artifact.New(artifact.Options{Dir: n.kept})})
+	n.manager = deploy.New(deploy.Options{Driver: counting{n.driver, n.listed}, Ports: n.ports, Fetch: artifact.New(n.fetch)})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { defer close(done); _ = n.manager.Run(ctx) }()

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/url"
 	"path"
+	"strings"
 	"time"
 
 	"github.com/muster-cloud/muster"
@@ -34,7 +35,11 @@ func (u *unit) deploy(ctx context.Context, w wanted) (done bool, err error) {
 	if w.service.DeployURL == "" {
 		return true, nil
 	}
-	u.tell(w, muster.ServiceReportInput{Status: muster.ServiceDeploying, Health: u.unsettled(), Reason: "fetching " + w.service.DeployURL})
+	reason := "fetching " + w.service.DeployURL
+	if u.m.o.Fetch.Keeps(u.artifact()) {
+		reason = "unpacking what its node has kept of it"
+	}
+	u.tell(w, muster.ServiceReportInput{Status: muster.ServiceDeploying, Health: u.unsettled(), Reason: reason})
 	work, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stop := u.whenever(work, w, cancel)
@@ -174,6 +179,20 @@ func (u *unit) uninstall(ctx context.Context, w wanted) error {
 		return nil
 	}
 	return err
+}
+
+// Nobody is who services and their checks run as that do not say.
+const Nobody = "65534"
+
+// Surroundings are where a service's process and its checks run, unless it says otherwise, and in which PATH their
+// commands are looked for; empty: what is usual in the instance.
+func Surroundings(id muster.ServiceID, from, dir string) (where, lookup string) {
+	if from == "" {
+		return dir, ""
+	}
+	files := path.Join(driver.ArtifactsDir, string(id))
+	lookup = strings.Join([]string{files, path.Join(files, "bin"), "/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"}, ":")
+	return cmp.Or(dir, files), lookup
 }
 
 // fileName is how one executable is called: as its URL ends, where that is a name.

@@ -87,8 +87,9 @@ func (u *unit) probe(w wanted) check.Probe {
 	if runner, ok := u.m.o.Driver.(driver.Exec); ok {
 		p.Exec = func(ctx context.Context, command []string, output io.Writer) (driver.Exit, error) {
 			spec := driver.ExecSpec{Machine: w.machine, Command: command, User: w.service.User}
+			spec.Dir, spec.Env = w.given()
 			if spec.User == "" {
-				spec.User = "65534"
+				spec.User = Nobody
 			}
 			return runner.Exec(ctx, spec, driver.Streams{Stdout: output, Stderr: output})
 		}

@@ -72,7 +72,7 @@ func TestManager_AsksOnce(t *testing.T) {
 			from := newShop(t, app)
 			n := newNode(t)
 			n.stop()
-			n.kept = filepath.Join(t.TempDir(), "artifacts")
+			n.fetch.Dir = filepath.Join(t.TempDir(), "artifacts")
 			n.start()
 			defer func() { n.stop(); n.host.Close() }()
 			s := service()
@@ -124,7 +124,7 @@ func TestManager_KeepsNoRubbish(t *testing.T) {
 	from := newShop(t, "an archive, and no command")
 	n := newNode(t)
 	n.stop()
-	n.kept = filepath.Join(t.TempDir(), "artifacts")
+	n.fetch.Dir = filepath.Join(t.TempDir(), "artifacts")
 	n.start()
 	defer func() { n.stop(); n.host.Close() }()
 	s := service()
@@ -134,7 +134,7 @@ func TestManager_KeepsNoRubbish(t *testing.T) {
 	if !strings.Contains(r.Reason, "is an archive") || r.SHA256 != "" {
 		t.Errorf("it is %+v", r)
 	}
-	if left, err := os.ReadDir(n.kept); err != nil || len(left) != 0 {
+	if left, err := os.ReadDir(n.fetch.Dir); err != nil || len(left) != 0 {
 		t.Errorf("kept: %v, %v", left, err)
 	}
 	right := "#!/bin/sh\n"

@@ -1,11 +1,12 @@
 package deploy
 
 import (
+	"cmp"
 	"context"
+	"maps"
 	"path"
 	"reflect"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -26,6 +27,20 @@ type wanted struct {
 
 func (w wanted) ref() driver.ProcessRef {
 	return driver.ProcessRef{Machine: w.machine, Name: string(w.service.ID)}
+}
+
+// given is where the service's process and its checks run, and what of their environment it need not say.
+func (w wanted) given() (dir string, env map[string]string) {
+	s := w.service
+	dir, lookup := Surroundings(s.ID, s.DeployURL, s.Dir)
+	env = map[string]string{}
+	if lookup = cmp.Or(s.Env["PATH"], lookup); lookup != "" {
+		env["PATH"] = lookup
+	}
+	if s.Port != 0 {
+		env["PORT"] = cmp.Or(s.Env["PORT"], itoa(s.Port))
+	}
+	return dir, env
 }
 
 // unit is one service. One goroutine works on it.
@@ -297,24 +312,12 @@ func ofProcess(p proc.Status) muster.ServiceReportInput {
 // spec is the process of a service.
 func (u *unit) spec(w wanted) proc.Spec {
 	s := w.service
-	dir := path.Join(driver.ArtifactsDir, string(s.ID))
-	p := driver.ProcessSpec{ProcessRef: w.ref(), Command: s.Command, Env: map[string]string{}, User: s.User, Dir: s.Dir}
-	for name, value := range s.Env {
-		p.Env[name] = value
-	}
-	if s.DeployURL != "" {
-		if len(p.Command) == 0 {
-			p.Command = []string{path.Join(dir, fileName(s.DeployURL))}
-		}
-		if p.Dir == "" {
-			p.Dir = dir
-		}
-		if p.Env["PATH"] == "" {
-			p.Env["PATH"] = strings.Join([]string{dir, path.Join(dir, "bin"), "/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"}, ":")
-		}
-	}
-	if s.Port != 0 && p.Env["PORT"] == "" {
-		p.Env["PORT"] = itoa(s.Port)
+	dir, given := w.given()
+	p := driver.ProcessSpec{ProcessRef: w.ref(), Command: s.Command, Env: map[string]string{}, User: s.User, Dir: dir}
+	maps.Copy(p.Env, s.Env)
+	maps.Copy(p.Env, given)
+	if s.DeployURL != "" && len(p.Command) == 0 {
+		p.Command = []string{path.Join(driver.ArtifactsDir, string(s.ID), fileName(s.DeployURL))}
 	}
 	return proc.Spec{ProcessSpec: p, Generation: s.Generation, Artifact: u.artifact(), Restart: s.Restart, Stop: driver.Stop{Grace: stopGrace}}
 }

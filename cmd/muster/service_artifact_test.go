@@ -92,10 +92,15 @@ func artifacts(t testing.TB) map[string][]byte {
 	}
 	return map[string][]byte{
 		"webapp":          webapp,
-		"site.tar.gz":     gzipped(t, tarred(t, entry{name: "pages/index.html", text: sitePage + "\n"})),
+		"site.tar.gz":     gzipped(t, tarred(t, entry{name: "pages/index.html", text: sitePage + "\n"}, entry{name: "bin/plugin", text: plugin, mode: 0o755})),
 		"program.tar.zst": zstded(t, tarred(t, entry{name: "bin/webapp", text: string(webapp), mode: 0o755})),
 	}
 }
+
+// plugin is a check that comes with a service's files: it is well where the service runs.
+const plugin = `#!/bin/sh
+[ -f pages/index.html ] && [ "$PORT" = 8080 ] && [ "$(id -u)" = 65534 ] || exit 2
+`
 
 // entry is one of an archive's.
 type entry struct {

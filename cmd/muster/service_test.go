@@ -144,6 +144,7 @@ func TestServices(t *testing.T) {
 	}
 	run("they are deployed", v.deployAll)
 	run("they are reached from everywhere", func(*testing.T) { v.reachAll() })
+	run("they are reached by UDP and by IPv6", v.reachOtherwise)
 	run("they have no more than their instance", v.noMore)
 	run("their secrets are nowhere else", v.secretsStay)
 	run("bad ones fail", v.badOnesFail)

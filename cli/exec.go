@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"os/signal"
 	"syscall"
@@ -8,11 +9,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/muster-cloud/muster"
+	"github.com/muster-cloud/muster/agent/deploy"
 	"github.com/muster-cloud/muster/client"
 )
 
 const execLong = `Run a command in an instance, within its limits and without rights that it does not have,
-and end with the status that the command ends with. 125 says that it was muster that
+or beside a service: in its instance, as its user, where it runs, and looked for in its files
+first. It ends with the status that the command ends with. 125 says that it was muster that
 failed, 126 that the command could not be run, 127 that there is none of that name.
 
 Where standard input and output are a terminal, the command gets one of its own, of the
@@ -26,7 +29,8 @@ arguments and without its environment.`
 const execExamples = `  muster exec i-7 -- sh
   muster exec i-7 -u nobody -w /srv -e DB_PASSWORD -- ./migrate
   tar c . | muster exec i-7 -- tar x -C /srv
-  muster exec i-7 -it -- top`
+  muster exec i-7 -it -- top
+  muster exec svc-1 -- ./migrate`
 
 // execFlags are what `exec` can be told.
 type execFlags struct {
@@ -38,9 +42,9 @@ type execFlags struct {
 func (a *app) execCommand() *cobra.Command {
 	var e execFlags
 	c := &cobra.Command{
-		Use: "exec INSTANCE -- COMMAND...", Short: "Run a command in an instance", Long: execLong, Example: execExamples,
+		Use: "exec INSTANCE|SERVICE -- COMMAND...", Short: "Run a command in an instance", Long: execLong, Example: execExamples,
 		RunE: func(c *cobra.Command, args []string) error {
-			id, command, err := instanceAndCommand(c, args)
+			id, command, err := targetAndCommand(c, args)
 			if err != nil {
 				return err
 			}
@@ -59,15 +63,15 @@ func (a *app) execCommand() *cobra.Command {
 		},
 	}
 	f := c.Flags()
-	f.StringVarP(&e.user, "user", "u", "", "`USER` that it runs as, :GROUP behind it or not; root when left out")
-	f.StringVarP(&e.dir, "dir", "w", "", "absolute `PATH` in the instance where it runs; / when left out")
+	f.StringVarP(&e.user, "user", "u", "", "`USER` that it runs as, :GROUP behind it or not; when left out root, or the service's")
+	f.StringVarP(&e.dir, "dir", "w", "", "absolute `PATH` in the instance where it runs; when left out /, or the service's")
 	f.BoolVarP(&e.stdin, "stdin", "i", true, "pass standard input on")
 	f.BoolVarP(&e.tty, "tty", "t", false, "give it a terminal; when left out, where there is one here")
 	e.env.declare(f, "e")
 	return c
 }
 
-func instanceAndCommand(c *cobra.Command, args []string) (muster.InstanceID, []string, error) {
+func targetAndCommand(c *cobra.Command, args []string) (id string, command []string, err error) {
 	at := c.ArgsLenAtDash()
 	switch {
 	case at > 1 || at < 0 && len(args) > 1:
@@ -77,12 +81,34 @@ func instanceAndCommand(c *cobra.Command, args []string) (muster.InstanceID, []s
 	case len(args) == 1:
 		return "", nil, usageError("the command is missing; write such as muster exec %s -- sh", oneLine(args[0]))
 	}
-	return muster.InstanceID(args[0]), args[1:], nil
+	return args[0], args[1:], nil
+}
+
+// place is the instance that a command is run in: the one named, or that of the service named, whose user, directory and
+// PATH it gets where the request has none.
+func place(ctx context.Context, api *client.Client, id string, request *muster.ExecRequest) (muster.InstanceID, error) {
+	if !isService(id) {
+		return muster.InstanceID(id), nil
+	}
+	s, err := api.Service(ctx, muster.ServiceID(id))
+	if err != nil {
+		return "", err
+	}
+	dir, lookup := deploy.Surroundings(s.ID, s.DeployURL, s.Dir)
+	request.Dir, request.User = cmp.Or(request.Dir, dir), cmp.Or(request.User, s.User, deploy.Nobody)
+	if lookup != "" && request.Env["PATH"] == "" {
+		request.Env["PATH"] = lookup
+	}
+	return s.InstanceID, nil
 }
 
 // exec runs a command to its end, and ends as it did.
-func (a *app) exec(ctx context.Context, id muster.InstanceID, request muster.ExecRequest, stdin bool) error {
+func (a *app) exec(ctx context.Context, target string, request muster.ExecRequest, stdin bool) error {
 	api, err := a.connect()
+	if err != nil {
+		return err
+	}
+	id, err := place(ctx, api, target, &request)
 	if err != nil {
 		return err
 	}

@@ -33,7 +33,13 @@ func execServer(t *testing.T, run func(*session)) func(string) (string, bool) {
 	t.Helper()
 	done := make(chan struct{}, 1)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != "/exec/i-1" {
+		switch r.URL.Path {
+		case "/graphql": // svc-1 is asked for
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(w, `{"data": {"service": {"id": "svc-1", "instanceId": "i-1", "deployUrl": "http://h/app", "user": "www"}}}`)
+			return
+		case "/exec/i-1":
+		default:
 			http.NotFound(w, r)
 			return
 		}
@@ -135,6 +141,33 @@ func TestExec_PassesStreamsAndStatusOn(t *testing.T) {
 			})
 			if code != c.code || stdout.String() != "out\x00put" || stderr.String() != "an error"+c.said {
 				t.Errorf("it ended with %d, want %d, printed %q and said %q", code, c.code, stdout.String(), stderr.String())
+			}
+		})
+	}
+}
+
+// TestExec_BesideAService runs a command as the service would find it.
+func TestExec_BesideAService(t *testing.T) {
+	const lookup = "/opt/muster/svc-1:/opt/muster/svc-1/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+	for name, c := range map[string]struct {
+		args string
+		want muster.ExecRequest
+	}{
+		"as it is":      {"svc-1 -- probe", muster.ExecRequest{Command: []string{"probe"}, User: "www", Dir: "/opt/muster/svc-1", Env: muster.Map{"PATH": lookup}}},
+		"as it is told": {"svc-1 -u 0 -w / -e PATH=/bin -- probe", muster.ExecRequest{Command: []string{"probe"}, User: "0", Dir: "/", Env: muster.Map{"PATH": "/bin"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			env := execServer(t, func(s *session) {
+				if diff := cmp.Diff(c.want, s.request); diff != "" {
+					t.Errorf("it asked (-want +got):\n%s", diff)
+				}
+				s.exit(muster.ExecExited{})
+			})
+			code := cli.Main(t.Context(), append([]string{"exec"}, strings.Fields(c.args)...), cli.Std{
+				Program: "muster", In: strings.NewReader(""), Out: io.Discard, Err: io.Discard, LookupEnv: env,
+			})
+			if code != 0 {
+				t.Errorf("it ended with %d", code)
 			}
 		})
 	}

@@ -50,7 +50,7 @@ func (a *app) logsCommand(of string) *cobra.Command {
 			if c.Flags().Changed("tail") {
 				o.Tail = &flags.tail
 			}
-			return a.logs(c.Context(), args[0], o, flags.raw)
+			return a.logs(c.Context(), logOf{args[0], of == "SERVICE" || isService(args[0])}, o, flags.raw)
 		},
 	}
 	f := c.Flags()
@@ -61,8 +61,14 @@ func (a *app) logsCommand(of string) *cobra.Command {
 	return c
 }
 
+// logOf says whose log.
+type logOf struct {
+	id      string
+	service bool
+}
+
 // logs prints a log to its end, or until ctx ends.
-func (a *app) logs(ctx context.Context, id string, o client.LogOptions, raw bool) error {
+func (a *app) logs(ctx context.Context, of logOf, o client.LogOptions, raw bool) error {
 	api, err := a.connect()
 	if err != nil {
 		return err
@@ -78,13 +84,13 @@ func (a *app) logs(ctx context.Context, id string, o client.LogOptions, raw bool
 	}
 	raw = raw || !isTerminal(a.std.Out)
 	generation, dropped, said := int64(0), int64(0), time.Time{}
-	err = readLogs(ctx, api, id, o, func(p muster.LogPiece) error {
+	err = readLogs(ctx, api, of, o, func(p muster.LogPiece) error {
 		if lost {
 			a.say("going on")
 		}
 		lost = false
 		if generation != 0 && p.Generation != generation {
-			a.say("%s was started again", id)
+			a.say("%s was started again", oneLine(of.id))
 		}
 		generation = p.Generation
 		dropped += p.Skipped
@@ -104,11 +110,11 @@ func (a *app) logs(ctx context.Context, id string, o client.LogOptions, raw bool
 func isService(id string) bool { return strings.HasPrefix(id, "svc-") }
 
 // readLogs reads the log of a service or an instance.
-func readLogs(ctx context.Context, api *client.Client, id string, o client.LogOptions, each func(muster.LogPiece) error) error {
-	if isService(id) {
-		return api.ServiceLogs(ctx, muster.ServiceID(id), o, each)
+func readLogs(ctx context.Context, api *client.Client, of logOf, o client.LogOptions, each func(muster.LogPiece) error) error {
+	if of.service {
+		return api.ServiceLogs(ctx, muster.ServiceID(of.id), o, each)
 	}
-	return api.InstanceLogs(ctx, muster.InstanceID(id), o, each)
+	return api.InstanceLogs(ctx, muster.InstanceID(of.id), o, each)
 }
 
 func (a *app) printPiece(p muster.LogPiece, raw bool) error {

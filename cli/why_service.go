@@ -156,7 +156,7 @@ func (w *answer) check(s *client.Service, c muster.Check, r muster.CheckResult) 
 	w.advise("see what the service wrote: muster logs %s", s.ID)
 	switch c.Kind {
 	case muster.ExecCheck:
-		w.advise("run the check yourself: muster exec %s -- %s", s.InstanceID, words(c.Command))
+		w.advise("run the check yourself: muster exec %s -- %s", s.ID, words(c.Command))
 	case muster.TTLCheck:
 		w.advise("have it said in time: muster service check %s %s ok", s.ID, c.Name)
 	}

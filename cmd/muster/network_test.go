@@ -137,22 +137,27 @@ func newLogs(t testing.TB) *os.File {
 // transport connects from a host.
 func (n *network) transport(k int) *http.Transport {
 	return &http.Transport{DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
-		type dialled struct {
-			conn net.Conn
-			err  error
-		}
-		done := make(chan dialled, 1)
-		go func() {
-			runtime.LockOSThread() // and never unlocked, so that the thread ends in the host's network
-			var d dialled
-			if d.err = enter(n.host(k)); d.err == nil {
-				d.conn, d.err = new(net.Dialer).DialContext(ctx, network, addr)
-			}
-			done <- d
-		}()
-		d := <-done
-		return d.conn, d.err
+		return n.dial(ctx, k, network, addr)
 	}}
+}
+
+// dial connects from a host.
+func (n *network) dial(ctx context.Context, k int, network, addr string) (net.Conn, error) {
+	type dialled struct {
+		conn net.Conn
+		err  error
+	}
+	done := make(chan dialled, 1)
+	go func() {
+		runtime.LockOSThread() // and never unlocked, so that the thread ends in the host's network
+		var d dialled
+		if d.err = enter(n.host(k)); d.err == nil {
+			d.conn, d.err = new(net.Dialer).DialContext(ctx, network, addr)
+		}
+		done <- d
+	}()
+	d := <-done
+	return d.conn, d.err
 }
 
 // enter takes the calling thread into a namespace.

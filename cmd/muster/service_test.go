@@ -179,7 +179,10 @@ func (v *town) deployAll(t *testing.T) {
 			{
 				Name: "site", DeployURL: v.web + "site.tar.gz", SHA256: sumOf(v.shelf.files["site.tar.gz"]), Port: 8080,
 				Command: []string{"httpd", "-f", "-p", "8080", "-h", "pages"},
-				Checks:  every(muster.Check{Name: "page", Kind: muster.HTTPCheck, Body: sitePage}),
+				Checks: append(
+					every(muster.Check{Name: "page", Kind: muster.HTTPCheck, Body: sitePage}),
+					muster.Check{Name: "plugin", Kind: muster.ExecCheck, Command: []string{"plugin"}},
+				),
 			},
 			{
 				Name: "program", DeployURL: v.web + "program.tar.zst", SHA256: strings.ToUpper(sumOf(v.shelf.files["program.tar.zst"])), Port: 8081,

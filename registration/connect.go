@@ -284,3 +284,15 @@ func openJetStream(conn *nats.Conn, domain, prefix string) (jetstream.JetStream,
 		return jetstream.New(conn, timeout)
 	}
 }
+
+// api is what the subjects of JetStream's requests begin with.
+func (c *Conn) api() string {
+	switch o := c.JetStream().Options(); {
+	case o.Domain != "":
+		return "$JS." + o.Domain + ".API."
+	case o.APIPrefix != "":
+		return strings.TrimSuffix(o.APIPrefix, ".") + "."
+	default:
+		return jetstream.DefaultAPIPrefix
+	}
+}

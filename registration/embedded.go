@@ -78,10 +78,13 @@ type Embedded struct {
 	secret string // what our own connections present
 	log    *slog.Logger
 
-	mu        sync.Mutex
-	server    *server.Server
+	// turn is held by who starts or stops the server, which takes its time.
+	turn      chan struct{}
 	restarted time.Time // when its store had failed
 	closed    bool
+
+	mu     sync.Mutex
+	server *server.Server
 }
 
 // NewEmbedded makes an Embedded, whose server Heal starts and Close stops.
@@ -95,7 +98,7 @@ func NewEmbedded(opts EmbeddedOptions) (*Embedded, error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.Default()
 	}
-	return &Embedded{opts: opts, secret: rand.Text(), log: opts.Logger}, nil
+	return &Embedded{opts: opts, secret: rand.Text(), log: opts.Logger, turn: make(chan struct{}, 1)}, nil
 }
 
 // start runs a server on the directory.
@@ -152,36 +155,48 @@ func waitReady(ctx context.Context, s *server.Server, log *natsLog) error {
 // InProcessConn connects to the server without a socket; it makes an Embedded what
 // [nats.InProcessServer] takes.
 func (e *Embedded) InProcessConn() (net.Conn, error) {
-	e.mu.Lock()
-	s := e.server
-	e.mu.Unlock()
-	if s == nil {
-		return nil, errors.New("the feed's NATS server is stopped")
+	if s := e.running(); s != nil {
+		return s.InProcessConn()
 	}
-	return s.InProcessConn()
+	return nil, errors.New("the feed's NATS server is stopped")
 }
 
 // Addr is where it listens, "" when it does not.
 func (e *Embedded) Addr() string {
+	if s := e.running(); s != nil && s.Addr() != nil {
+		return s.Addr().String()
+	}
+	return ""
+}
+
+// running is the server, nil while there is none.
+func (e *Embedded) running() *server.Server {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.server == nil || e.server.Addr() == nil {
-		return ""
-	}
-	return e.server.Addr().String()
+	return e.server
+}
+
+func (e *Embedded) set(s *server.Server) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.server = s
 }
 
 // Heal starts the server and waits until it answers, when it does not run. When its store has given up, as
 // it does for good when the disk was full, it is started again as soon as the disk takes
 // files. Otherwise Heal does nothing. Its error is why the feed is down.
 func (e *Embedded) Heal(ctx context.Context) error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	select {
+	case e.turn <- struct{}{}:
+		defer func() { <-e.turn }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	if e.closed {
 		return nil
 	}
-	if e.server != nil {
-		failed := storeFailure(e.server)
+	if s := e.running(); s != nil {
+		failed := storeFailure(s)
 		if failed == nil {
 			return nil
 		}
@@ -194,12 +209,12 @@ func (e *Embedded) Heal(ctx context.Context) error {
 		e.restarted = time.Now()
 		e.log.Warn("the feed's NATS server is started again, for its store has failed", "err", failed)
 	}
-	e.stopLocked()
+	e.halt()
 	s, err := e.start(ctx)
 	if err != nil {
 		return err
 	}
-	e.server = s
+	e.set(s)
 	return nil
 }
 
@@ -229,18 +244,19 @@ func (e *Embedded) tryDisk() error {
 
 // Close stops the server and waits until it has let go of its files.
 func (e *Embedded) Close() error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	e.turn <- struct{}{}
+	defer func() { <-e.turn }()
 	e.closed = true
-	e.stopLocked()
+	e.halt()
 	return nil
 }
 
-func (e *Embedded) stopLocked() {
-	if e.server != nil {
-		e.server.Shutdown()
-		e.server.WaitForShutdown()
-		e.server = nil
+// halt is for who has the turn.
+func (e *Embedded) halt() {
+	if s := e.running(); s != nil {
+		s.Shutdown()
+		s.WaitForShutdown()
+		e.set(nil)
 	}
 }
 

@@ -2,16 +2,14 @@ package registration
 
 // Stop takes the server away as a crash would, until Heal.
 func (e *Embedded) Stop() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.stopLocked()
+	e.turn <- struct{}{}
+	defer func() { <-e.turn }()
+	e.halt()
 }
 
 // GiveUp has the server's JetStream give up, as it does on a full disk.
 func (e *Embedded) GiveUp() error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.server.DisableJetStream()
+	return e.running().DisableJetStream()
 }
 
 // Parts are those of a feed.

@@ -150,11 +150,10 @@ func (m *Mirror) session(ctx context.Context) (synced bool, err error) {
 	m.begin(r)
 	checked := time.Now()
 	for {
-		if !synced && r.caughtUp() {
-			if err := m.finish(ctx); err != nil {
+		if !synced {
+			if synced, err = m.finish(ctx, r); err != nil {
 				return false, err
 			}
-			synced = true
 		}
 		msg, err := r.next(ctx, min(nextWait, m.opts.CheckEvery))
 		if err != nil {
@@ -186,19 +185,22 @@ func (m *Mirror) begin(r *reader) {
 	}
 }
 
-// finish tells of what was there before and is no longer.
-func (m *Mirror) finish(ctx context.Context) error {
+// finish tells of what was there before and is no longer, once all that is there has been read.
+func (m *Mirror) finish(ctx context.Context, r *reader) (bool, error) {
+	if done, err := r.caughtUp(ctx); err != nil || !done {
+		return false, err
+	}
 	for _, s := range m.known {
 		if s.round != m.round {
 			if err := m.missing(ctx); err != nil {
-				return err
+				return false, err
 			}
 			break
 		}
 	}
 	m.follow.Synced()
 	m.compare()
-	return nil
+	return true, nil
 }
 
 // compare has the Keeper, if there is one, see what is there.

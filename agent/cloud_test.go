@@ -295,6 +295,15 @@ func (c *cloud) change(id muster.InstanceID, desired muster.DesiredStatus, to mu
 	return true
 }
 
+// drain has what runs of an instance go on for a while from now on, whatever ends it.
+func (c *cloud) drain(id muster.InstanceID, d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if w := c.instances[id]; w != nil && w.status == muster.Running {
+		w.drains = time.Now().Add(d)
+	}
+}
+
 func (c *cloud) stop(id muster.InstanceID) bool {
 	return c.change(id, muster.WantStopped, muster.Stopping, muster.Provisioning, muster.Running)
 }

@@ -3,6 +3,7 @@ package agent_test
 import (
 	"context"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -13,11 +14,22 @@ import (
 )
 
 // published remembers how many ports were published, each time.
-type published struct{ counts []int }
+type published struct {
+	mu     sync.Mutex
+	counts []int
+}
 
 func (p *published) Publish(_ context.Context, ports []deploy.Port) (map[muster.ServiceID]error, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.counts = append(p.counts, len(ports))
 	return nil, nil
+}
+
+func (p *published) now() []int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.counts)
 }
 
 // serving launches an instance with a service that runs in it.
@@ -82,8 +94,8 @@ func TestAgent_DrainsBeforeItEndsAMachine(t *testing.T) {
 				w.deploy.Ports = ports
 				a := w.start()
 				id := w.serving(a)
-				before := len(ports.counts)
-				w.cloud.with(func() { w.cloud.instances[id].drains = time.Now().Add(5 * time.Second) })
+				before := len(ports.now())
+				w.cloud.drain(id, 5*time.Second)
 				if !c.order(w.cloud, id) {
 					t.Fatal("the order was refused")
 				}
@@ -100,8 +112,8 @@ func TestAgent_DrainsBeforeItEndsAMachine(t *testing.T) {
 				if got := w.services(); !slices.Equal(got, []string{"k3f9-i-1-1"}) {
 					t.Errorf("while it drains services run in %v", got)
 				}
-				if slices.Contains(ports.counts[before:], 0) {
-					t.Errorf("while it drains, the ports that are published are %v", ports.counts)
+				if counts := ports.now(); slices.Contains(counts[before:], 0) {
+					t.Errorf("while it drains, the ports that are published are %v", counts)
 				}
 				pass(2 * time.Second)
 				if got := w.services(); !slices.Equal(got, c.services) {
@@ -123,7 +135,7 @@ func TestAgent_ReportsWhatDrains(t *testing.T) {
 	play(t, func(t *testing.T, w *world) {
 		a := w.start()
 		id := w.serving(a)
-		w.cloud.with(func() { w.cloud.instances[id].drains = time.Now().Add(5 * time.Second) })
+		w.cloud.drain(id, 5*time.Second)
 		w.cloud.restart(id)
 		a.nudgeNow(w, id)
 		newest, _ := w.cloud.report()

@@ -58,10 +58,27 @@ func (j *judge) Remove(ctx context.Context, machine string) error {
 			j.cloud.fault("%s is removed and nobody named it", machine)
 		}
 	})
+	j.spare(ctx, machine)
 	if j.fail.Add(-1) >= 0 {
 		return errors.New("busy")
 	}
 	return j.Driver.Remove(ctx, machine)
+}
+
+// spare is a fault when a machine runs that goes on for a while.
+func (j *judge) spare(ctx context.Context, machine string) {
+	all, err := j.List(ctx)
+	if err != nil {
+		return
+	}
+	for _, m := range all {
+		j.cloud.with(func() {
+			w := j.cloud.instances[muster.InstanceID(m.Spec.Instance)]
+			if m.Spec.Machine == machine && m.State == driver.Running && w != nil && time.Now().Before(w.drains) && !j.cloud.named[machine] {
+				j.cloud.fault("%s is ended and was to go on for %s", machine, time.Until(w.drains))
+			}
+		})
+	}
 }
 
 func isEarlier(machine string, w *wish) bool {
@@ -77,6 +94,7 @@ func (j *judge) Stop(ctx context.Context, machine string, grace time.Duration) (
 	if j.dead.Load() {
 		return driver.Status{}, errDead
 	}
+	j.spare(ctx, machine)
 	if j.fail.Add(-1) >= 0 {
 		return driver.Status{}, errors.New("busy")
 	}
@@ -130,6 +148,9 @@ func events() *rapid.Generator[event] {
 }
 
 func (h *history) happen(e event) {
+	if order := e.what == "stop" || e.what == "restart" || e.what == "terminate"; order && e.really {
+		h.cloud.drain(e.id, time.Duration(e.n)*500*time.Millisecond)
+	}
 	commands := [][]string{nil, nil, nil, {"stubborn"}, {"exit", "0", "done"}, {"exit", "3", "oh"}, {"no such program"}}
 	switch e.what {
 	case "launch":

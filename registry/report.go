@@ -67,7 +67,7 @@ func (r *Registry) applyReport(v View, w *Writes, n *muster.Node, in *muster.Rep
 	for i := range v.InstancesOn(n.UID) {
 		here[disk(i.Machine)] = i
 	}
-	reported := map[muster.InstanceID][]*muster.InstanceReportInput{}
+	reported := map[muster.InstanceID]bool{}
 	applied := func(revision int64) bool { return in.Epoch == v.meta().epoch && in.AppliedRevision >= revision }
 	next := v.meta().sequences[muster.InstanceSequence]
 	for k := range in.Instances {
@@ -87,13 +87,15 @@ func (r *Registry) applyReport(v View, w *Writes, n *muster.Node, in *muster.Rep
 		case i.NodeUID != n.UID:
 			r.ignore(n, m, "it belongs to another node")
 		default:
-			reported[i.ID] = append(reported[i.ID], m)
+			reported[i.ID] = true
 			r.observe(w, n, i, m)
+			r.observeServices(v, w, i, m)
 		}
 	}
+	there := servicesIn(in)
 	for i := range v.InstancesOn(n.UID) {
-		r.observeServices(v, w, i, reported[i.ID], applied)
-		if reported[i.ID] == nil && (applied(i.DesiredRevision) || i.Status == muster.Unknown) {
+		ends := r.endServices(v, w, i, func(s *muster.Service) bool { return !there[s.ID] && applied(s.DesiredRevision) })
+		if !ends && !reported[i.ID] && (applied(i.DesiredRevision) || i.Status == muster.Unknown) {
 			r.miss(w, i)
 		}
 	}

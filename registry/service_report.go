@@ -31,34 +31,46 @@ func serviceAssignments(services []*muster.Service, now time.Time) []*muster.Ser
 // observeServices brings an instance's services up to what its agent reports of them. What
 // becomes of them when it does not run, or is not to, follows from that: see follow. An
 // instance that is started anew may have two machines: the former one while it is drained.
-func (r *Registry) observeServices(v View, w *Writes, i *muster.Instance, machines []*muster.InstanceReportInput, applied func(int64) bool) {
+func (r *Registry) observeServices(v View, w *Writes, i *muster.Instance, m *muster.InstanceReportInput) {
+	if m.Status != muster.Running || said(i, m) != muster.Running || i.Desired != muster.WantRunning {
+		return
+	}
+	for k := range m.Services {
+		s := v.Service(m.Services[k].ID)
+		if s != nil && s.InstanceID == i.ID && s.Status != muster.ServiceRemoving && !s.Gone() {
+			r.observeService(w, s, &m.Services[k])
+		}
+	}
+}
+
+// servicesIn are the services that a report speaks of, whatever machine they are in.
+func servicesIn(in *muster.ReportInstancesInput) map[muster.ServiceID]bool {
 	there := map[muster.ServiceID]bool{}
-	told := map[muster.ServiceID]*muster.ServiceReportInput{} // of the present generation, which runs and is to run
-	for _, m := range machines {
-		runs := m.Status == muster.Running && said(i, m) == muster.Running && i.Desired == muster.WantRunning
-		for k := range m.Services {
-			s := &m.Services[k]
+	for _, m := range in.Instances {
+		for _, s := range m.Services {
 			there[s.ID] = true
-			if runs {
-				told[s.ID] = s
-			}
 		}
 	}
+	return there
+}
+
+// endServices ends the services of an instance that are being removed and are gone, and
+// reports whether the instance is to go with one of them from now on.
+func (r *Registry) endServices(v View, w *Writes, i *muster.Instance, gone func(*muster.Service) bool) (ends bool) {
 	for _, s := range v.servicesOf(i.ID) {
-		switch found := told[s.ID]; {
-		case s.Gone():
-		case found != nil && s.Status != muster.ServiceRemoving:
-			r.observeService(w, s, found)
-		case !there[s.ID] && s.Status == muster.ServiceRemoving && applied(s.DesiredRevision):
-			next := s.Clone()
-			r.removed(next, "its node confirmed that it is gone")
-			r.outputs.forget(s.ID)
-			w.Service(next, next.StatusReason)
-			if s.OwnsInstance {
-				r.terminate(v, w, i, "its service "+string(s.ID)+" was removed")
-			}
+		if s.Status != muster.ServiceRemoving || !gone(s) {
+			continue
+		}
+		next := s.Clone()
+		r.removed(next, "its node confirmed that it is gone")
+		r.outputs.forget(s.ID)
+		w.Service(next, next.StatusReason)
+		if s.OwnsInstance && i.Status != muster.Terminating {
+			r.terminate(v, w, i, "its service "+string(s.ID)+" was removed")
+			ends = true
 		}
 	}
+	return ends
 }
 
 // observeService brings one service up to what was reported of its present generation.

@@ -1,6 +1,7 @@
 package registry_test
 
 import (
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -189,4 +190,81 @@ func TestService_GoesWithItsInstanceWhenItsNodeIsGone(t *testing.T) {
 			})
 		})
 	}
+}
+
+// An instance that has vanished with the service that it was launched for, while that was
+// being removed, has ended for good.
+func TestService_VanishesWithItsInstance(t *testing.T) {
+	h := newHost(t, setup{})
+	size := muster.Nano
+	s, _, err := h.DeployService(ctx, muster.DeployServiceInput{
+		Type: &size, Name: "web", Command: []string{"httpd"}, Port: 80, RegisterWhenStable: []muster.RegistrationSpec{{Cluster: "prod", Protocol: "http"}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.instance = h.Instance(s.InstanceID)
+	h.tell(t, muster.Running)
+	h.tell(t, muster.Running, said(s, muster.ServiceRunning, muster.HealthOK))
+	if _, _, err := h.RemoveService(ctx, s.ID); err != nil {
+		t.Fatal(err)
+	}
+	wantStatus(t, h.world, s.InstanceID, muster.Running)
+	h.report(t, h.node, h.sequence+1, nil)
+	wantService(t, h, s.ID, muster.ServiceRemoved, muster.HealthUnknown)
+	h.report(t, h.node, h.sequence+2, nil)
+	wantStatus(t, h.world, s.InstanceID, muster.Terminated)
+	checkLog(t, h.world)
+}
+
+// One report may say that both are gone, and the agent has no other to send.
+func TestService_GoesInOneReportWithItsInstance(t *testing.T) {
+	h := newHost(t, setup{})
+	size := muster.Nano
+	s, _, err := h.DeployService(ctx, muster.DeployServiceInput{Type: &size, Name: "web", Command: []string{"httpd"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.instance = h.Instance(s.InstanceID)
+	h.tell(t, muster.Running)
+	h.tell(t, muster.Running, said(s, muster.ServiceRunning, muster.HealthOK))
+	if _, _, err := h.RemoveService(ctx, s.ID); err != nil {
+		t.Fatal(err)
+	}
+	wantStatus(t, h.world, s.InstanceID, muster.Terminating)
+	h.report(t, h.node, h.sequence+1, nil)
+	wantService(t, h, s.ID, muster.ServiceRemoved, muster.HealthUnknown)
+	wantStatus(t, h.world, s.InstanceID, muster.Terminated)
+	checkLog(t, h.world)
+}
+
+// What a node has of a service may be in any machine of its instance: it is gone when it is in none.
+func TestService_IsGoneWhenNoMachineHasIt(t *testing.T) {
+	h := newHost(t, setup{})
+	s := h.deploy(t, nil)
+	h.tell(t, muster.Running, said(s, muster.ServiceRunning, muster.HealthOK))
+	if _, _, err := h.RestartInstance(ctx, h.instance.ID); err != nil {
+		t.Fatal(err)
+	}
+	h.tell(t, muster.Failed)
+	if _, _, err := h.RemoveService(ctx, s.ID); err != nil {
+		t.Fatal(err)
+	}
+	i, info := h.Instance(h.instance.ID), h.ServerInfo()
+	before := muster.InstanceReportInput{Machine: strings.TrimSuffix(i.Machine, "-2") + "-1", Epoch: info.Epoch, ID: i.ID, Generation: 1, Status: muster.Failed}
+	now := muster.InstanceReportInput{Machine: i.Machine, Epoch: info.Epoch, ID: i.ID, Generation: 2, Status: muster.Failed}
+	report := func(machines ...muster.InstanceReportInput) {
+		h.sequence++
+		if _, _, err := h.ReportInstances(ctx, muster.ReportInstancesInput{
+			UID: h.node.UID, Incarnation: 1, Sequence: h.sequence, Epoch: info.Epoch, AppliedRevision: h.DesiredRevision(h.node), Instances: machines,
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	now.Services = []muster.ServiceReportInput{said(s, muster.ServiceRemoving, muster.HealthUnknown)}
+	report(before, now)
+	wantService(t, h, s.ID, muster.ServiceRemoving, muster.HealthUnknown)
+	report(before)
+	wantService(t, h, s.ID, muster.ServiceRemoved, muster.HealthUnknown)
+	checkLog(t, h.world)
 }

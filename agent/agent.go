@@ -79,6 +79,7 @@ type state struct {
 	interval   time.Duration
 	desired    *muster.Assignments          // as fetched last; nil before
 	fetched    time.Time                    // when that was
+	told       *muster.Assignments          // whose services the manager of services knows; nil before
 	busy       map[string]step              // what is being done, by disk
 	failed     map[string]string            // why a launch could not be tried, by machine
 	pulls      map[string]pull              // images being got, by the machine that waits

@@ -35,6 +35,7 @@ type cloud struct {
 	hid        int64                         // the revision at which that last changed
 	doomed     []string                      // volumes that are to be removed
 	faults     []string
+	confirming func(muster.ReportInstancesInput) // judges each report; nil: nobody does
 
 	peers   muster.Peers
 	beat    muster.HeartbeatInput // the last one
@@ -168,6 +169,9 @@ func (c *cloud) ReportInstances(_ context.Context, in muster.ReportInstancesInpu
 	}
 	c.sequence = in.Sequence
 	c.reports = append(c.reports, in)
+	if c.confirming != nil {
+		c.confirming(in)
+	}
 	remove := c.take(in.Instances, in.Epoch, in.AppliedRevision)
 	if c.lost {
 		return nil, muster.Errorf(muster.Unavailable, "the answer got lost")

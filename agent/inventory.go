@@ -141,6 +141,7 @@ func bare(addr string) string {
 // inventory is everything that there is to report, without saying who reports.
 func (a *Agent) inventory(ctx context.Context) (*muster.ReportInstancesInput, error) {
 	a.mu.Lock() // before listing: what changes meanwhile makes another report due
+	told := a.state.told
 	v := view{
 		desired: a.state.desired, fetched: a.state.fetched, busy: maps.Clone(a.state.busy), notes: a.notesLocked(),
 		marks: marks{failed: maps.Clone(a.state.failed), remove: maps.Clone(a.state.remove), revive: maps.Clone(a.state.revive)},
@@ -152,8 +153,9 @@ func (a *Agent) inventory(ctx context.Context) (*muster.ReportInstancesInput, er
 	}
 	r := &muster.ReportInstancesInput{Instances: fit(v.reports(machines))}
 	a.withServices(r.Instances)
-	if v.desired != nil {
-		r.Epoch, r.AppliedRevision = v.desired.Epoch, v.desired.DesiredRevision
+	// Not what the manager of services has not been told of: that none of a service is there is news as well.
+	if told != nil {
+		r.Epoch, r.AppliedRevision = told.Epoch, told.DesiredRevision
 	}
 	if host, ok := a.o.Driver.(driver.Images); ok {
 		if r.Images, err = host.Images(ctx); err != nil {

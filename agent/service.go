@@ -42,6 +42,13 @@ func (a *Agent) wantServices(machines []driver.Status) {
 		wanted = append(wanted, in)
 	}
 	a.services.Want(wanted)
+	a.mu.Lock()
+	news := a.state.told != desired
+	a.state.told = desired
+	a.mu.Unlock()
+	if news {
+		a.reportDue.raise()
+	}
 }
 
 // maxCheckOutputs bounds what checks wrote in one report, in bytes of JSON.

@@ -20,6 +20,7 @@ type book struct {
 	newest    map[string]*muster.Change
 	nodes     map[muster.NodeUID]*muster.Node
 	instances map[muster.InstanceID]*muster.Instance
+	services  map[muster.ServiceID]*muster.Service
 	braking   bool
 	acks      []ack
 	named     map[string]bool // disks of which the registry named a machine as terminated
@@ -36,7 +37,7 @@ type ack struct {
 func newBook(c *cluster) *book {
 	return &book{
 		c: c, newest: map[string]*muster.Change{}, nodes: map[muster.NodeUID]*muster.Node{},
-		instances: map[muster.InstanceID]*muster.Instance{}, named: map[string]bool{}, launches: map[string]int{},
+		instances: map[muster.InstanceID]*muster.Instance{}, services: map[muster.ServiceID]*muster.Service{}, named: map[string]bool{}, launches: map[string]int{},
 	}
 }
 
@@ -100,6 +101,17 @@ func (b *book) addLocked(row *muster.Change) {
 			return
 		}
 		b.judgeInstanceLocked(row, was)
+	case muster.KindService:
+		was := b.services[row.Service.ID]
+		if b.services[row.Service.ID] = row.Service; row.Deleted {
+			delete(b.services, row.Service.ID)
+			return
+		}
+		b.judgeServiceLocked(row, was)
+	case muster.KindRegistration:
+		if !row.Deleted {
+			b.judgeEntryLocked(row)
+		}
 	}
 }
 
@@ -126,6 +138,10 @@ func (b *book) judgeStepLocked(row, before *muster.Change) {
 		}
 	case muster.KindInstance:
 		legal = legal || muster.InstanceStatus(status).MayBecome(row.Instance.Status)
+	case muster.KindService:
+		legal = legal || muster.ServiceStatus(status).MayBecome(row.Service.Status)
+	case muster.KindRegistration:
+		legal = true
 	case muster.KindCluster:
 		legal = status != row.Status
 	}
@@ -272,7 +288,7 @@ func (b *book) namedRightly() {
 		}
 	}
 	for name := range b.named {
-		if _, disk, _ := strings.Cut(name, "/"); !ended[disk] {
+		if _, disk, _ := strings.Cut(name, "/"); !ended[disk] && !strings.HasPrefix(disk, "svc-") {
 			b.c.fault("the registry named %s, and it was never terminated", name)
 		}
 	}

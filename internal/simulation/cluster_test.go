@@ -52,6 +52,7 @@ type life struct {
 	*registry.Registry
 	store     *store.Store
 	hub       *watch.Hub
+	shelf     *shelf
 	listening time.Time
 	dead      chan struct{} // closed when it was killed: it answers nobody, and writes nothing
 	ctx       context.Context
@@ -91,7 +92,7 @@ func (c *cluster) start() {
 		c.dir = filepath.Join(c.root, "data-1")
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	l := &life{dead: make(chan struct{}), ctx: ctx, cancel: cancel, ended: make(chan error, 1)}
+	l := &life{shelf: &shelf{}, dead: make(chan struct{}), ctx: ctx, cancel: cancel, ended: make(chan error, 1)}
 	var err error
 	l.store, err = store.Open(ctx, store.Options{Dir: c.dir, Fault: func(p store.Point) error { return c.storm.strike(l, p) }})
 	if err != nil {
@@ -108,7 +109,7 @@ func (c *cluster) start() {
 		return nil
 	}
 	logger := c.logger.With("server", c.lives)
-	l.Registry, err = registry.Open(ctx, registry.Deps{Store: disk{l.store, c, l}, History: l.store, Hub: l.hub, Agents: c, Logger: logger}, opts)
+	l.Registry, err = registry.Open(ctx, registry.Deps{Store: disk{l.store, c, l}, History: l.store, Hub: l.hub, Agents: c, Logger: logger, Feed: l.shelf}, opts)
 	if err != nil {
 		panic(fmt.Sprintf("open the registry: %v", err))
 	}

@@ -59,6 +59,12 @@ func present(v registry.View) map[string]string {
 	for o := range v.Conditions() {
 		out[string(o.Name)] = encoded(o)
 	}
+	for s := range v.Services() {
+		out[string(s.ID)] = encoded(s)
+	}
+	for e := range v.Entries() {
+		out[e.ObjectID()] = encoded(e)
+	}
 	return out
 }
 
@@ -83,6 +89,7 @@ func (c *cluster) settled() {
 	for i := range v.Instances() {
 		c.judgeInstance(v, i)
 	}
+	c.settledServices(l, v)
 	for _, name := range []muster.ConditionName{muster.Brake, muster.ExpiryPostponed} {
 		if v.Holds(name) {
 			c.fault("%s still holds: %s", name, v.Condition(name).Reason)
@@ -137,6 +144,9 @@ func (c *cluster) judgeInstance(v registry.View, i *muster.Instance) {
 	if !ok {
 		c.fault("%s is wanted %s and stays %s: %s", i.ID, i.Desired, i.Status, i.StatusReason)
 	}
+	if i.TerminatedAt != nil && c.now().Sub(*i.TerminatedAt) > terminatedTTL+time.Minute {
+		c.fault("%s was terminated at %s and is still remembered", i.ID, i.TerminatedAt)
+	}
 	if i.Reserved != (i.Status == muster.Running) {
 		c.fault("%s is %s, and that it is reserved is %t", i.ID, i.Status, i.Reserved)
 	}
@@ -155,7 +165,7 @@ func (c *cluster) fitsNowhere(v registry.View, i *muster.Instance) bool {
 	return scheduler.Place(ask, candidates, scheduler.Options{}).Node == nil
 }
 
-// judgeRequests judges that each requestId made one instance.
+// judgeRequests judges that each requestId made one instance, or one service.
 func (c *cluster) judgeRequests() {
 	made := map[string]map[string]bool{}
 	for _, row := range c.book.since(0) {
@@ -163,6 +173,9 @@ func (c *cluster) judgeRequests() {
 			continue
 		}
 		request := row.Instance.Labels["request"]
+		if request == "" {
+			continue // it was launched for a service
+		}
 		if made[request] == nil {
 			made[request] = map[string]bool{}
 		}
@@ -171,6 +184,14 @@ func (c *cluster) judgeRequests() {
 	for request, ids := range made {
 		if len(ids) != 1 {
 			c.fault("the requestId %s made %v", request, slices.Sorted(maps.Keys(ids)))
+		}
+	}
+	named := map[string]string{}
+	for _, row := range c.book.since(0) {
+		if s := row.Service; s != nil && named[s.Name] != "" && named[s.Name] != row.ObjectID {
+			c.fault("the request of %s made %s and %s", s.Name, named[s.Name], row.ObjectID)
+		} else if s != nil {
+			named[s.Name] = row.ObjectID
 		}
 	}
 	for _, o := range c.operators {
@@ -240,6 +261,12 @@ func stored(s *muster.State) map[string]string {
 	}
 	for _, o := range s.Conditions {
 		out[string(o.Name)] = encoded(o)
+	}
+	for _, o := range s.Services {
+		out[string(o.ID)] = encoded(o)
+	}
+	for _, e := range s.Entries {
+		out[e.ObjectID()] = encoded(e)
 	}
 	return out
 }

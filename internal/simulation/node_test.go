@@ -16,6 +16,7 @@ import (
 
 	"github.com/muster-cloud/muster"
 	"github.com/muster-cloud/muster/agent"
+	"github.com/muster-cloud/muster/agent/deploy"
 	"github.com/muster-cloud/muster/agent/driver/drivertest"
 	"github.com/muster-cloud/muster/client"
 	"github.com/muster-cloud/muster/registry"
@@ -35,6 +36,7 @@ type node struct {
 	zone   string
 	joins  time.Duration // after the cluster began
 	clumsy atomic.Bool   // the driver fails now and then
+	ports  *ports
 
 	mu       sync.Mutex
 	addr     string
@@ -59,7 +61,7 @@ func (c *cluster) newNode(k int) *node {
 	name := fmt.Sprintf("node-%d", k)
 	d := newDice(c.seed, name)
 	n := &node{
-		c: c, name: name, host: drivertest.NewHost("minimal", "other"), link: c.newLink(name), dice: d, driver: newDice(c.seed, name+"/driver"), jitter: newDice(c.seed, name+"/jitter"),
+		c: c, name: name, host: drivertest.NewHost("minimal", "other"), ports: &ports{}, link: c.newLink(name), dice: d, driver: newDice(c.seed, name+"/driver"), jitter: newDice(c.seed, name+"/jitter"),
 		cpus: d.within(1, 6), memory: d.within(256, 4096), zone: pick(d, []string{"a", "b"}), joins: d.span(0, c.plan.chaos/2), addr: fmt.Sprintf("192.0.2.%d", k),
 	}
 	n.host.OnLaunch(n.launching)
@@ -141,7 +143,7 @@ func (n *node) begin() *process {
 		Driver: &machines{Fake: drivertest.NewFake(n.host), n: n, p: p}, Registry: &caller{n: n, p: p},
 		StateDir: filepath.Join(n.c.root, n.name), ID: muster.NodeID(n.name), BootID: n.bootIDLocked(),
 		CPUs: n.cpus, MemoryMB: n.memory, Labels: muster.Map{"zone": n.zone}, Listener: listener(n.addr), Random: n.jitter.share,
-		Logger: n.c.logger.With("on", n.name),
+		Logger: n.c.logger.With("on", n.name), Deploy: deploy.Options{Ports: n.ports},
 	})
 	if err != nil {
 		panic(err)
@@ -308,6 +310,11 @@ func (a *caller) Assignments(ctx context.Context, uid muster.NodeUID, incarnatio
 		for _, w := range out.Instances {
 			if w.Desired == muster.WantTerminated {
 				a.n.c.book.name(a.n, []string{w.Machine})
+			}
+			for _, s := range w.Services {
+				if s.Desired == muster.WantTerminated {
+					a.n.c.book.nameService(a.n, s.ID)
+				}
 			}
 		}
 		return copied[*muster.Assignments](out), nil

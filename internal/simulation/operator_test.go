@@ -20,11 +20,13 @@ type operator struct {
 	requests int
 	sent     []muster.LaunchInstanceInput // that were answered
 	made     map[string]muster.InstanceID // by requestId
+	deployed []muster.DeployServiceInput  // that were answered
+	services map[string]muster.ServiceID  // by requestId
 }
 
 func (c *cluster) newOperator(k int) *operator {
 	name := fmt.Sprintf("operator-%d", k)
-	return &operator{c: c, name: name, link: c.newLink(name), dice: newDice(c.seed, name), made: map[string]muster.InstanceID{}}
+	return &operator{c: c, name: name, link: c.newLink(name), dice: newDice(c.seed, name), made: map[string]muster.InstanceID{}, services: map[string]muster.ServiceID{}}
 }
 
 func (o *operator) work(ctx context.Context) {
@@ -34,6 +36,10 @@ func (o *operator) work(ctx context.Context) {
 }
 
 func (o *operator) wish(ctx context.Context) {
+	if o.dice.chance(0.4) {
+		o.serviceWish(ctx)
+		return
+	}
 	switch o.dice.below(24) {
 	case 0, 1, 2, 3, 4, 5, 6:
 		o.launch(ctx)

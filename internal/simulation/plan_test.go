@@ -35,9 +35,12 @@ func planOf(seed uint64) plan {
 	return p
 }
 
+// terminatedTTL is how long a record of what has ended is kept.
+const terminatedTTL = 20 * time.Minute
+
 func (p plan) registry(now func() time.Time) registry.Options {
 	return registry.Options{
-		MaxBatch: p.maxBatch, MaxQueue: 256, MaxPending: 20, KeepChanges: p.keep, Now: now, TerminatedTTL: 20 * time.Minute,
+		MaxBatch: p.maxBatch, MaxQueue: 256, MaxPending: 20, KeepChanges: p.keep, Now: now, TerminatedTTL: terminatedTTL,
 	}
 }
 

@@ -51,6 +51,7 @@ func events() []event {
 		{1, (*weather).reboot},
 		{1, (*weather).move},
 		{3, (*weather).exit},
+		{3, (*weather).exitProcess},
 		{1, func(w *weather, _ *node) { w.setClock() }},
 		{3, func(w *weather, _ *node) { w.setDisk() }},
 		{3, func(w *weather, _ *node) { w.setNetwork() }},
@@ -162,6 +163,15 @@ func (w *weather) exit(n *node) {
 		machine, status := pick(w.dice, machines), w.dice.below(2)
 		w.c.note("%s: %s exits with %d", n.name, machine, status)
 		n.host.Exit(machine, status, "")
+	}
+}
+
+// exitProcess ends a service's process as if by itself.
+func (w *weather) exitProcess(n *node) {
+	if all := n.processes(); len(all) > 0 {
+		ref, status := pick(w.dice, all).Spec.ProcessRef, w.dice.below(2)
+		w.c.note("%s: %s exits with %d", n.name, ref, status)
+		_ = n.host.ExitProcess(ref, status)
 	}
 }
 

@@ -66,7 +66,7 @@ func TestExec_Streams(t *testing.T) {
 		},
 		"no program at all": {
 			func(s *driver.ExecSpec) { s.Command = []string{"/etc"} }, "", "",
-			driver.Exit{Code: 126, Failure: `execute "/etc": permission denied`},
+			driver.Exit{Code: 126, Failure: `execute "/etc": permission denied: is it a file, and may this user execute it?`},
 			"", "",
 		},
 	} {

@@ -45,13 +45,24 @@ func unpackInside() error {
 		news.Installed, err = o.install(ctx, os.Stdin)
 		return err
 	})
-	if refused, ok := errors.AsType[*archive.Refused](err); ok {
+	refused, bad := errors.AsType[*archive.Refused](err)
+	unfit, wrong := errors.AsType[unfitError](err)
+	switch {
+	case bad:
 		news.Refused = refused.Error()
-	} else if err != nil {
+	case wrong:
+		news.Refused = unfit.Error()
+	case err != nil:
 		news.Failed = err.Error()
 	}
 	return json.NewEncoder(tells).Encode(news)
 }
+
+// unfitError is why an artifact that is no archive cannot be used, and what to do.
+type unfitError string
+
+// Error returns it.
+func (e unfitError) Error() string { return string(e) }
 
 // enter runs fn in the machine and within its limits.
 func (o *installOrder) enter(fn func() error) error {
@@ -127,7 +138,7 @@ func (o *installOrder) unpack(ctx context.Context, dir string, from io.Reader) (
 		return o.executable(dir, content)
 	}
 	if !isArchive(start) {
-		return done, &archive.Refused{Why: "is no artifact: give a tar file, plain or compressed by gzip or zstd, or one executable, which is an ELF file or a script that begins with #!"}
+		return done, unfitError("what came is no artifact: give a tar file, plain or compressed by gzip or zstd, or one executable, which is an ELF file or a script that begins with #!")
 	}
 	sum, err := archive.Unpack(ctx, dir, content, archive.Limits{Upload: o.Unpacked, Unpacked: o.Unpacked, Entries: o.Entries, Fixed: true})
 	if err != nil {
@@ -155,7 +166,7 @@ func (o *installOrder) executable(dir string, content io.Reader) (done driver.In
 	defer func() { err = errors.Join(err, f.Close()) }()
 	n, err := io.Copy(f, io.LimitReader(content, o.Unpacked+1))
 	if err == nil && n > o.Unpacked {
-		err = &archive.Refused{Large: true, Why: fmt.Sprintf("has more than %d bytes: make it smaller", o.Unpacked)}
+		err = unfitError(fmt.Sprintf("the executable has more than %d bytes: make it smaller", o.Unpacked))
 	}
 	return driver.Installed{Executable: o.FileName, Unpacked: n, Entries: 1}, err
 }

@@ -179,7 +179,7 @@ func TestInstall_Refuses(t *testing.T) {
 		data    []byte
 		message string
 	}{
-		"nothing":                {nil, "is no artifact"},
+		"nothing":                {nil, "what came is no artifact"},
 		"text":                   {[]byte("hello"), "is no artifact"},
 		"a path that leads out":  {tarOf(t, file("../../etc/passwd", "x")), `leads out of it by ".."`},
 		"an absolute path":       {tarOf(t, file("/etc/passwd", "x")), "is absolute"},
@@ -194,7 +194,7 @@ func TestInstall_Refuses(t *testing.T) {
 		"half of one":            {zipped(t, tarOf(t, file("a", strings.Repeat("x", 9999))))[:60], "ends in the middle"},
 		"something gzip":         {zipped(t, []byte("#!/bin/sh\n")), "ends in the middle"},
 		"compressed by xz":       {[]byte("\xfd7zXZ\x00…"), "compressed by xz"},
-		"too large a executable": {[]byte("#!" + strings.Repeat("x", 81<<20)), "more than 83886080 bytes"},
+		"too large a executable": {[]byte("#!" + strings.Repeat("x", 81<<20)), "the executable has more than 83886080 bytes"},
 	} {
 		if _, err := install(t, d, m, c.data); muster.CodeOf(err) != muster.Invalid || !strings.Contains(err.Error(), c.message) {
 			t.Errorf("%s: %v (%s), want INVALID saying %q", name, err, muster.CodeOf(err), c.message)

@@ -161,6 +161,8 @@ func plain(err error, program string) error {
 		switch {
 		case errors.Is(failed.Err, unix.ENOENT):
 			hint = " (or the interpreter or loader that it names)"
+		case errors.Is(failed.Err, unix.EACCES):
+			hint = ": is it a file, and may this user execute it?"
 		case errors.Is(failed.Err, unix.ENOEXEC):
 			hint = ": it is no program for this machine, or a script without #!"
 		}

@@ -1,6 +1,7 @@
 package artifact
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -122,12 +123,12 @@ func (f *Fetcher) download(ctx context.Context, u *url.URL) (*Fetched, error) {
 	return got, nil
 }
 
+func (f *Fetcher) dir() string { return cmp.Or(f.o.Dir, os.TempDir()) }
+
 // nameless makes a file that goes when it is closed, or with this process, unless it is named.
 func (f *Fetcher) nameless() (*os.File, error) {
-	dir := f.o.Dir
-	if dir == "" {
-		dir = os.TempDir()
-	} else if err := os.MkdirAll(dir, 0o700); err != nil {
+	dir := f.dir()
+	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the directory of artifacts: %w", err)
 	}
 	file, err := os.OpenFile(dir, os.O_RDWR|unix.O_TMPFILE, 0o600)
@@ -149,7 +150,7 @@ func (f *Fetcher) copy(ctx context.Context, to *Fetched, source io.Reader, stall
 		}
 		sum.Write(buffer[:n])
 		if _, err := to.Write(buffer[:n]); err != nil {
-			return fmt.Errorf("write it down: %w", err)
+			return f.full(fmt.Errorf("write it down: %w", err))
 		}
 		if errors.Is(err, io.EOF) {
 			break
@@ -163,6 +164,14 @@ func (f *Fetcher) copy(ctx context.Context, to *Fetched, source io.Reader, stall
 	}
 	to.SHA256 = hex.EncodeToString(sum.Sum(nil))
 	_, err := to.Seek(0, io.SeekStart)
+	return err
+}
+
+// full says what to do about a disk that is.
+func (f *Fetcher) full(err error) error {
+	if errors.Is(err, unix.ENOSPC) {
+		return muster.Errorf(muster.Unavailable, "%w: free some space on the disk of %s", err, f.dir())
+	}
 	return err
 }
 

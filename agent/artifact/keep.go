@@ -76,6 +76,24 @@ func (f *Fetcher) Tidy(used map[string]bool) error {
 	return f.trim(all, max(f.o.Keep, 0), used)
 }
 
+// Release removes all that is kept and not in use, and returns how much that was, in bytes.
+func (f *Fetcher) Release(used map[string]bool) (freed int64, err error) {
+	if f.o.Dir == "" {
+		return 0, nil
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	all, err := f.copies()
+	if err != nil {
+		return 0, err
+	}
+	for _, c := range all {
+		freed += c.size
+	}
+	freed -= needed(all, used)
+	return freed, f.trim(all, 0, used)
+}
+
 // Keeps reports whether there is a copy of an artifact. Whether it is whole shows when it is fetched.
 func (f *Fetcher) Keeps(checksum string) bool {
 	if !f.keeps() || !digest.MatchString(checksum) {

@@ -199,6 +199,20 @@ func TestKeep_NeverInsteadOfWhatIsInUse(t *testing.T) {
 	o.wantKept()
 }
 
+func TestRelease_LeavesWhatIsInUse(t *testing.T) {
+	o := newOrigin(t)
+	f := o.open(3)
+	for _, name := range []string{"a", "b", "c"} {
+		o.get(f, name, sum(name))
+	}
+	for _, want := range []int64{2 * size, 0} {
+		if freed, err := f.Release(uses("b")); err != nil || freed != want {
+			t.Errorf("%d bytes were freed, %v, want %d", freed, err, want)
+		}
+		o.wantKept("b")
+	}
+}
+
 func TestKeep_DamagedOnesAreFetchedAnew(t *testing.T) {
 	for name, damage := range map[string]func(path string) error{
 		"another byte": func(path string) error {

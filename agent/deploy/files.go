@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/muster-cloud/muster"
 	"github.com/muster-cloud/muster/agent/driver"
 	"github.com/muster-cloud/muster/agent/proc"
@@ -135,7 +137,7 @@ func (u *unit) whenever(work context.Context, w wanted, cancel context.CancelFun
 }
 
 // install fetches the files and has them unpacked. What was of use is kept, so that nobody needs to be
-// asked for it again.
+// asked for it again; what is kept and not in use makes room when the disk is full.
 func (u *unit) install(ctx context.Context, w wanted) error {
 	installer, ok := u.m.o.Driver.(driver.Artifacts)
 	if !ok {
@@ -147,6 +149,21 @@ func (u *unit) install(ctx context.Context, w wanted) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+	err := u.bring(ctx, w, installer)
+	if errors.Is(err, unix.ENOSPC) {
+		freed, releaseErr := u.m.o.Fetch.Release(u.m.used())
+		if releaseErr != nil {
+			u.m.o.Logger.Warn("the disk is full, and artifacts that nothing uses are left", "err", releaseErr)
+		}
+		if freed > 0 {
+			err = u.bring(ctx, w, installer)
+		}
+	}
+	return err
+}
+
+// bring does it once.
+func (u *unit) bring(ctx context.Context, w wanted, installer driver.Artifacts) error {
 	fetched, err := u.m.o.Fetch.Fetch(ctx, w.service.DeployURL, u.artifact())
 	if err != nil {
 		return err

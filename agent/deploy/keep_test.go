@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/muster-cloud/muster"
 	"github.com/muster-cloud/muster/agent/deploy"
 	"github.com/muster-cloud/muster/agent/driver"
@@ -145,4 +147,48 @@ func TestManager_KeepsNoRubbish(t *testing.T) {
 	if r := n.until(machine, runs(2)); r.SHA256 != sumOf(right) {
 		t.Errorf("it is %+v", r)
 	}
+}
+
+// TestManager_MakesRoom deploys onto a disk that is full of what nothing uses any more.
+func TestManager_MakesRoom(t *testing.T) {
+	dir := t.TempDir()
+	if err := unix.Mount("muster-test", dir, "tmpfs", 0, "size=3m"); err != nil {
+		t.Fatalf("mount a small disk: %v; run this test as root", err)
+	}
+	defer func() {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	}()
+	from := newShop(t, "#!/bin/sh\n")
+	n := newNode(t)
+	n.stop()
+	n.fetch.Dir = filepath.Join(dir, "artifacts")
+	n.start()
+	defer func() { n.stop(); n.host.Close() }()
+	s := service()
+	s.Command, s.DeployURL = nil, from.URL+"/app"
+	deploy := func(generation int64, letter string, size int) {
+		app := "#!/bin/sh\n" + strings.Repeat(letter, size)
+		from.app.Store(&app)
+		next := *s
+		next.Generation, next.SHA256 = generation, sumOf(app)
+		n.want(true, &next)
+	}
+	deploy(1, "a", 2<<20)
+	n.until(machine, runs(1))
+	deploy(2, "b", 2<<20) // the first is not wanted any more, and is in the way
+	n.until(machine, runs(2))
+	if left, err := os.ReadDir(n.fetch.Dir); err != nil || len(left) != 1 {
+		t.Errorf("kept: %v, %v", left, err)
+	}
+	deploy(3, "c", 4<<20)
+	r := n.until(machine, func(r muster.ServiceReportInput) bool {
+		return r.Generation == 3 && strings.Contains(r.Reason, "free some space on the disk of "+n.fetch.Dir)
+	})
+	if r.Status != muster.ServiceDeploying {
+		t.Errorf("it is %+v", r)
+	}
+	deploy(4, "d", 1000)
+	n.until(machine, runs(4))
 }

@@ -12,7 +12,8 @@ import (
 type Artifacts interface {
 	// Install unpacks an artifact below ArtifactsDir of a machine that runs, in place of what was there under its name,
 	// and returns the path. What it makes belongs to root, and others can read and execute it. A failure leaves what was there.
-	// INVALID: the artifact cannot be unpacked, with the reason; ErrNotFound, CONFLICT: as in StartProcess.
+	// INVALID: the artifact cannot be unpacked, with the reason; LIMIT, which is ENOSPC too: its disk is full; ErrNotFound, CONFLICT: as
+	// in StartProcess.
 	Install(ctx context.Context, a Artifact) (Installed, error)
 	// Uninstall deletes what Install has put below ArtifactsDir under a name. What is not there is no error. ErrNotFound,
 	// CONFLICT: as in StartProcess.

@@ -38,6 +38,7 @@ type installNews struct {
 	Installed driver.Installed `json:"installed"`
 	Refused   string           `json:"refused"` // what is wrong with the artifact
 	Failed    string           `json:"failed"`  // what else went wrong
+	Full      bool             `json:"full"`    // it is that there is no room
 }
 
 // Install implements driver.Artifacts. It is unpacked by a process in the machine, with its root and its limits: whatever the
@@ -88,6 +89,11 @@ func (d *Driver) installing(ctx context.Context, machine string, o installOrder,
 		return driver.Installed{}, fmt.Errorf("unpack %s in %s: %w", o.Name, machine, err)
 	case news.Refused != "":
 		return driver.Installed{}, muster.Errorf(muster.Invalid, "%s", news.Refused)
+	case news.Full:
+		return driver.Installed{}, &muster.Error{
+			Code: muster.Limit, Err: unix.ENOSPC,
+			Message: fmt.Sprintf("unpack %s in %s: %s: free some space on the instance's disk, or take an instance with a larger one", o.Name, machine, news.Failed),
+		}
 	case news.Failed != "":
 		return driver.Installed{}, fmt.Errorf("unpack %s in %s: %s", o.Name, machine, news.Failed)
 	}

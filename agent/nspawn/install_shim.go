@@ -53,7 +53,7 @@ func unpackInside() error {
 	case wrong:
 		news.Refused = unfit.Error()
 	case err != nil:
-		news.Failed = err.Error()
+		news.Failed, news.Full = err.Error(), errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT)
 	}
 	return json.NewEncoder(tells).Encode(news)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -54,7 +55,7 @@ func Main(ctx context.Context, args []string, std Std) int {
 		return int(status)
 	}
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
-		a.say("interrupted; what the server was asked for goes on")
+		a.say("%s", interruption(command))
 		return exitInterrupted
 	}
 	if err != nil {
@@ -64,6 +65,14 @@ func Main(ctx context.Context, args []string, std Std) int {
 		return exitExecFailed
 	}
 	return exitCode(err)
+}
+
+// interruption is said when a command was told to end before it was done.
+func interruption(c *cobra.Command) string {
+	if slices.Contains([]string{"muster server", "muster agent", "muster dev"}, c.CommandPath()) {
+		return "interrupted before it was at work"
+	}
+	return "interrupted; what the server was asked for goes on"
 }
 
 const rootLong = `muster is the registry of a small cloud: it knows which machines exist and which

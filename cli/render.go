@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -171,7 +172,13 @@ func (a *app) render(ctx context.Context, targets []render.Target, o render.Opti
 	}
 	ctx, cancel := a.call(ctx)
 	defer cancel()
-	return r.DryRun(ctx, a.std.Out)
+	var changes bytes.Buffer
+	err = r.DryRun(ctx, &changes)
+	if err == nil && changes.Len() == 0 {
+		a.say("nothing would change")
+	}
+	_, printErr := changes.WriteTo(a.std.Out)
+	return errors.Join(err, printErr)
 }
 
 // keepFiles renders once, or until ctx ends.

@@ -162,6 +162,9 @@ func (r *Registry) observe(w *Writes, n *muster.Node, i *muster.Instance, m *mus
 		}
 	case muster.Stopped, muster.Failed:
 		next.StatusReason, next.PID, next.Reserved, next.DrainUntil = m.Reason, nil, false, nil
+		if i.Status == muster.Stopping && m.Reason == driverStopped { // by whom, and why, says more
+			next.StatusReason = i.StatusReason
+		}
 		next.ExitCode, next.Output = m.ExitCode, m.Output
 		if i.Status != s {
 			next.EndedAt = &now
@@ -210,9 +213,15 @@ func statusOf(i *muster.Instance, reported muster.InstanceStatus) muster.Instanc
 	return ""
 }
 
+// driverStopped is what drivers say of what ended because it was told to.
+const driverStopped = "stopped"
+
 func changeReason(i *muster.Instance) string {
 	if i.StatusReason != "" {
 		return i.StatusReason
+	}
+	if i.Status == muster.Running {
+		return "its process runs"
 	}
 	return "reported by its node"
 }

@@ -31,6 +31,30 @@ func TestReportInstances_PayloadThatEnds(t *testing.T) {
 	}
 }
 
+// Who asked for a stop, and why, outlives the node's word that it has stopped.
+func TestReportInstances_WhatWasAskedForStays(t *testing.T) {
+	w := open(t, setup{})
+	n := w.join(t, "n1", 2, 1024)
+	i := w.launch(t, launch(muster.Nano))
+	report := func(sequence int64, status muster.InstanceStatus, reason string) {
+		_, _, err := w.ReportInstances(ctx, muster.ReportInstancesInput{
+			UID: n.UID, Incarnation: 1, Sequence: sequence, Epoch: w.ServerInfo().Epoch, AppliedRevision: w.DesiredRevision(n),
+			Instances: []muster.InstanceReportInput{{Machine: i.Machine, Epoch: w.ServerInfo().Epoch, ID: i.ID, Generation: 1, Status: status, Reason: reason}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	report(1, muster.Running, "")
+	if _, _, err := w.StopInstance(ctx, i.ID); err != nil {
+		t.Fatal(err)
+	}
+	report(2, muster.Stopped, "stopped")
+	if got := wantStatus(t, w, i.ID, muster.Stopped); got.StatusReason != "stop was asked for" {
+		t.Errorf("it is STOPPED because %q", got.StatusReason)
+	}
+}
+
 func TestReportInstances_AbsenceIsNotEvidence(t *testing.T) {
 	w := open(t, setup{})
 	n := w.join(t, "n1", 2, 1024)

@@ -3,6 +3,7 @@ package registry
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -106,14 +107,36 @@ func (r *Registry) observeService(w *Writes, s *muster.Service, m *muster.Servic
 	if sameService(s, next) {
 		return
 	}
-	reason := next.StatusReason
-	if reason == "" && next.Health != s.Health {
-		reason = next.HealthReason
+	w.Service(next, observed(s, next))
+}
+
+// observed says in a few words what a report changed of a service.
+func observed(s, next *muster.Service) string {
+	switch {
+	case next.StatusReason != "":
+		return next.StatusReason
+	case next.Health != s.Health && next.HealthReason != "":
+		return next.HealthReason
+	case next.Status != s.Status && next.Status == muster.ServiceRunning:
+		return "its process runs"
+	case next.Status != s.Status:
+		return "reported by its node"
+	case next.Health != s.Health && next.Health == muster.HealthOK && len(next.CheckResults) > 0:
+		return "all of its checks are OK"
 	}
-	if reason == "" {
-		reason = "reported by its node"
+	for _, c := range next.CheckResults {
+		turned := func(before muster.CheckResult) bool { return before.Name == c.Name && before.Status == c.Status }
+		if !slices.ContainsFunc(s.CheckResults, turned) {
+			return fmt.Sprintf("its check %s is %s", c.Name, c.Status)
+		}
 	}
-	w.Service(next, reason)
+	switch {
+	case next.Restarts > s.Restarts:
+		return "it was started again"
+	case !equalPointees(s.PID, next.PID):
+		return "its process is another one"
+	}
+	return "reported by its node"
 }
 
 // observable reports whether an agent can see a service in that status while its instance

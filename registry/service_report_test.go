@@ -6,6 +6,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/muster-cloud/muster"
 	"github.com/muster-cloud/muster/registry"
 )
@@ -104,6 +106,39 @@ func TestService_IsForgottenWithItsInstance(t *testing.T) {
 		}
 		checkLog(t, h.world)
 	})
+}
+
+// Whoever reads the log is told what changed, not only that a node said so.
+func TestService_ReportsSayWhatChanged(t *testing.T) {
+	h := newHost(t, setup{})
+	s := h.deploy(t, func(in *muster.DeployServiceInput) { in.Checks = []muster.Check{{Name: "up", Kind: muster.TCPCheck}} })
+	report := func(health muster.ServiceHealth, check muster.CheckStatus, pid, restarts int, why string) {
+		m := said(s, muster.ServiceRunning, health)
+		m.PID, m.Restarts, m.HealthReason = &pid, restarts, why
+		m.Checks = []muster.CheckResult{{Name: "up", Status: check}}
+		h.tell(t, muster.Running, m)
+	}
+	report(muster.HealthUnknown, muster.CheckUnknown, 7, 0, "")
+	report(muster.HealthOK, muster.CheckOK, 7, 0, "")
+	report(muster.HealthBad, muster.CheckCritical, 7, 0, "its check up is CRITICAL")
+	report(muster.HealthBad, muster.CheckWarning, 7, 0, "")
+	report(muster.HealthBad, muster.CheckWarning, 8, 1, "")
+	report(muster.HealthBad, muster.CheckWarning, 9, 1, "")
+	page, err := h.Changes(ctx, nil, new(string(s.ID)), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, e := range page.Edges {
+		got = append(got, e.Node.Reason)
+	}
+	want := []string{
+		"deployed", "its process runs", "all of its checks are OK", "its check up is CRITICAL", "its check up is WARNING",
+		"it was started again", "its process is another one",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("the log says (-want +got):\n%s", diff)
+	}
 }
 
 // prune has the node fall silent until it is out of the registry, and returns a way back.

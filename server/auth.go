@@ -89,7 +89,7 @@ func remote(r *http.Request) netip.Addr {
 }
 
 // guard lets those through that a route is for. What is changed by way of it is in the
-// audit under the route.
+// audit under the route's action.
 func (d *doorman) guard(route route) http.Handler {
 	if route.access == public {
 		return route.handler
@@ -97,7 +97,7 @@ func (d *doorman) guard(route route) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p, err := d.authenticate(r.Context(), r, nil)
 		if err == nil {
-			p.Action, p.Target = route.pattern, cmp.Or(r.PathValue("name"), r.PathValue("instance"))
+			p.Action, p.Target = route.action(), cmp.Or(r.PathValue("name"), r.PathValue("instance"))
 			if err = p.Check(route.access); err != nil {
 				d.s.registry.AuditRefused(p, err)
 			}

@@ -88,7 +88,7 @@ func TestExec_PassesStreamsAndTheStatusOn(t *testing.T) {
 		t.Errorf("%d bytes came, and %q", len(got), failed.String())
 	}
 	log, err := c.AuditLog(t.Context(), nil, muster.PageInput{})
-	if err != nil || len(log.Edges) == 0 || log.Edges[0].Node.Target != string(id) || log.Edges[0].Node.Reason != "a b c" {
+	if err != nil || len(log.Edges) == 0 || log.Edges[0].Node.Action != "exec" || log.Edges[0].Node.Target != string(id) || log.Edges[0].Node.Reason != "a b c" {
 		t.Errorf("the audit has %+v, %v", log, err)
 	}
 }

@@ -37,6 +37,18 @@ func (s *Server) routes() []route {
 	}
 }
 
+// action is what the audit calls what somebody does by way of a route, in the manner of the
+// API's mutations.
+func (r route) action() string {
+	switch r.pattern {
+	case "PUT /images/{name}":
+		return "importImage"
+	case "GET /exec/{instance}":
+		return "exec"
+	}
+	return r.pattern
+}
+
 func (s *Server) mux() http.Handler {
 	mux, door := http.NewServeMux(), s.door
 	for _, r := range s.routes() {

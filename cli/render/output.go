@@ -77,7 +77,7 @@ func (o *output) bring(ctx context.Context, text []byte, log *slog.Logger) error
 		if err != nil {
 			return err
 		}
-		log.Info("the check has passed", "file", o.Output, "output", said)
+		log.Info("the check has passed", withOutput(said, "file", o.Output)...)
 		if placed {
 			return nil
 		}

@@ -136,12 +136,20 @@ func (r *Renderer) reload(ctx context.Context, group []*output) error {
 		err := o.settled(said, failed)
 		r.metrics.note(o, err)
 		if err == nil {
-			r.opts.Log.Info("rendered", "file", o.Output, "entries", o.spot.Entries.total(), "output", said)
+			r.opts.Log.Info("rendered", withOutput(said, "file", o.Output, "entries", o.spot.Entries.total())...)
 		}
 		o.changed = false
 		problems = append(problems, err)
 	}
 	return errors.Join(problems...)
+}
+
+// withOutput adds to what is logged what a command printed, if that is anything.
+func withOutput(said string, attrs ...any) []any {
+	if said == "" {
+		return attrs
+	}
+	return append(attrs, "output", said)
 }
 
 // settled keeps what was placed, or puts back what was there before a reload that failed.

@@ -26,7 +26,7 @@ func (a *Agent) beat(ctx context.Context) error {
 // register announces the node until the registry takes it. It returns an error
 // when trying again is of no use, and nil when ctx ends.
 func (a *Agent) register(ctx context.Context, first bool) error {
-	p := a.newPauses()
+	p, away := a.newPauses(), a.complaint("the node is not registered yet")
 	for {
 		err := a.registerOnce(ctx)
 		switch {
@@ -36,7 +36,7 @@ func (a *Agent) register(ctx context.Context, first bool) error {
 			return err
 		}
 		pause := p.next(a.interval())
-		a.o.Logger.Warn("the node is not registered yet", "node", a.o.ID, "err", err, "again_in", pause)
+		away.log(ctx, err, pause)
 		if !sleep(ctx, pause, nil) {
 			return nil
 		}
@@ -100,7 +100,7 @@ func (a *Agent) remember(uid muster.NodeUID, cluster, epoch string) {
 // beatWhileKnown beats until the registry no longer knows the node, which is no
 // error, or until the agent must not go on.
 func (a *Agent) beatWhileKnown(ctx context.Context) error {
-	p := a.newPauses()
+	p, away := a.newPauses(), a.complaint("a beat was not taken")
 	for wait := a.jittered(a.interval()); sleep(ctx, wait, a.registerDue); {
 		if !a.isRegistered() {
 			return nil
@@ -109,6 +109,7 @@ func (a *Agent) beatWhileKnown(ctx context.Context) error {
 		switch {
 		case err == nil:
 			p.reset()
+			away.end()
 			wait = a.jittered(a.interval())
 			continue
 		case ctx.Err() != nil:
@@ -120,7 +121,7 @@ func (a *Agent) beatWhileKnown(ctx context.Context) error {
 			return nil
 		}
 		wait = p.next(a.interval())
-		a.o.Logger.Warn("a beat was not taken", "node", a.o.ID, "err", err, "again_in", wait)
+		away.log(ctx, err, wait)
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -52,6 +53,11 @@ func TestAgent_GoesOnWhenTheRegistryWasAway(t *testing.T) {
 		w.want(id, muster.Failed)
 		if n := len(w.cloud.registrations()); n != 1 {
 			t.Errorf("it registered %d times", n)
+		}
+		// Ten minutes of the same are not worth a line each try.
+		said := w.log.String()
+		if lost, over := strings.Count(said, "level=WARN"), strings.Count(said, `msg="the registry answers again"`); lost == 0 || lost > 5 || over == 0 || over > lost {
+			t.Errorf("it logged %d warnings, and %d times that one is over", lost, over)
 		}
 	})
 }

@@ -2,6 +2,8 @@ package agent
 
 import (
 	"context"
+	"log/slog"
+	"time"
 
 	"github.com/muster-cloud/muster"
 	"github.com/muster-cloud/muster/client"
@@ -36,16 +38,45 @@ func hopeless(err error) bool {
 	return final(err)
 }
 
+// complaint logs what does not work, each try of it, and when it works again.
+type complaint struct {
+	*slog.Logger
+	text string
+	last string // what was wrong; empty: nothing
+}
+
+func (a *Agent) complaint(text string) *complaint {
+	return &complaint{Logger: a.o.Logger.With("node", a.o.ID), text: text}
+}
+
+// log warns of an error once, as long as nothing else is wrong: a server can be down for days.
+func (c *complaint) log(ctx context.Context, err error, pause time.Duration) {
+	level := slog.LevelWarn
+	if err.Error() == c.last {
+		level = slog.LevelDebug
+	}
+	c.last = err.Error()
+	c.Log(ctx, level, c.text, "err", err, "again_in", pause)
+}
+
+func (c *complaint) end() {
+	if c.last != "" {
+		c.Info("the registry answers again", "over", c.text)
+	}
+	c.last = ""
+}
+
 // whenever asks the registry once each time that it is due, and again until that
 // succeeds. It returns an error when the agent must not go on.
 func (a *Agent) whenever(ctx context.Context, due signal, failure string, ask func(context.Context) error) error {
-	p, unknown := a.newPauses(), 0
+	p, unknown, away := a.newPauses(), 0, a.complaint(failure)
 	for due.wait(ctx) {
 		err := ask(ctx)
 		switch {
 		case err == nil:
 			p.reset()
 			unknown = 0
+			away.end()
 			continue
 		case ctx.Err() != nil:
 			return nil
@@ -58,7 +89,7 @@ func (a *Agent) whenever(ctx context.Context, due signal, failure string, ask fu
 			}
 		}
 		pause := p.next(a.interval())
-		a.o.Logger.Warn(failure, "node", a.o.ID, "err", err, "again_in", pause)
+		away.log(ctx, err, pause)
 		if !sleep(ctx, pause, nil) {
 			return nil
 		}

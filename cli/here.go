@@ -23,7 +23,7 @@ const (
 // where nobody asks for one it needs none. It waits for a server that does not answer.
 func (a *app) enrolHere(ctx context.Context, f *agentFlags, log *slog.Logger) (*target, error) {
 	server, _ := a.std.LookupEnv(variableOf("server"))
-	refused := false
+	refused, level := false, slog.LevelWarn
 	for pause := 250 * time.Millisecond; ; pause = min(2*pause, herePause) {
 		t := &target{url: a.server, named: a.serverGiven || server != ""}
 		err := a.fill(t, nil)
@@ -46,7 +46,8 @@ func (a *app) enrolHere(ctx context.Context, f *agentFlags, log *slog.Logger) (*
 		if refused {
 			continue
 		}
-		log.Warn("the server does not answer, and this node has not joined it yet", "server", t.url, "err", err, "again_in", pause)
+		log.Log(ctx, level, "the server of this machine does not answer yet; to join one elsewhere, run muster agent --join TOKEN@HOST with the token of muster token create", "server", t.url, "err", err)
+		level = slog.LevelDebug // once is enough
 		select {
 		case <-ctx.Done():
 			return t, ctx.Err()

@@ -9,6 +9,8 @@ import './main.css';
 import look from './tabs/look.graphql';
 import launch from './tabs/launch.graphql';
 import launchVariables from './tabs/launch.json';
+import deploy from './tabs/deploy.graphql';
+import deployVariables from './tabs/deploy.json';
 import watch from './tabs/watch.graphql';
 import history from './tabs/history.graphql';
 
@@ -51,6 +53,7 @@ function connect(session, ended) {
 const tabs = [
   { query: look },
   { query: launch, variables: JSON.stringify(launchVariables, null, 2) },
+  { query: deploy, variables: JSON.stringify(deployVariables, null, 2) },
   { query: watch },
   { query: history },
 ];

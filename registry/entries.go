@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"time"
 
 	"github.com/muster-cloud/muster"
 )
@@ -14,10 +15,36 @@ func (r *Registry) entriesOf(v View, s *muster.Service) []muster.Registration {
 	var out []muster.Registration
 	for k := range s.RegisterWhenStable {
 		if entry, err := v.entryOf(s, &s.RegisterWhenStable[k]); err == nil {
+			entry.TTL = r.atLeast(entry.TTL)
 			out = append(out, *entry)
 		}
 	}
 	return out
+}
+
+// beatsPerTTL is how many beats of its node an entry of a service outlives at least: a server that starts
+// refreshes it once it has heard one.
+const beatsPerTTL = 3
+
+func (r *Registry) atLeast(ttl *time.Duration) *time.Duration {
+	least := (beatsPerTTL*r.opts.Liveness.Interval + time.Second - 1).Truncate(time.Second)
+	if ttl == nil || *ttl == muster.RegistrationTTLForever || *ttl >= least {
+		return ttl
+	}
+	return &least
+}
+
+// checkTTLs refuses entries of a service that live longer than the feed keeps anything.
+func (r *Registry) checkTTLs(specs []muster.RegistrationSpec) error {
+	if r.Feed == nil {
+		return nil
+	}
+	for k := range specs {
+		if err := r.Feed.CheckTTL("registerWhenStable.ttl", specs[k].TTL); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // EntryProblems says why entries of a service cannot be published as they are.

@@ -15,6 +15,8 @@ type Feed interface {
 	Keep(entries []FeedEntry)
 	// Verify compares what should be there with what is, and puts it right with repair.
 	Verify(ctx context.Context, repair bool) ([]muster.FeedFinding, error)
+	// CheckTTL refuses a time to live that is longer than the feed keeps anything, and names the field.
+	CheckTTL(field string, ttl *time.Duration) error
 	// Flaw is what is not as it should be although the feed can be reached, and since when; empty: nothing.
 	Flaw() (reason string, since time.Time)
 }

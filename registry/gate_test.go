@@ -2,6 +2,7 @@ package registry_test
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"sync"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/muster-cloud/muster"
 	"github.com/muster-cloud/muster/registry"
+	"github.com/muster-cloud/muster/registry/liveness"
 )
 
 // feed remembers what it is to keep.
@@ -33,6 +35,14 @@ func (f *feed) Flaw() (string, time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.flaw, time.Unix(1000, 0)
+}
+
+// CheckTTL refuses more than a day.
+func (f *feed) CheckTTL(field string, ttl *time.Duration) error {
+	if ttl != nil && *ttl > 24*time.Hour {
+		return muster.InvalidField(field, "too long")
+	}
+	return nil
 }
 
 func (f *feed) turn(flaw string) {
@@ -115,6 +125,52 @@ func TestGate_OpensWhenStableAndClosesAtOnce(t *testing.T) {
 		}
 		checkLog(t, h.world)
 	})
+}
+
+// An entry of a service outlives three beats, so that a server which starts hears of its node in time; one by
+// hand lives as long as it is told.
+func TestGate_TTLs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHost(t, setup{feed: &feed{}})
+		least := 3 * liveness.DefaultInterval
+		for k, c := range []struct {
+			name        string
+			given, want *time.Duration
+		}{
+			{"unset", nil, nil},
+			{"never", new(muster.RegistrationTTLForever), new(muster.RegistrationTTLForever)},
+			{"short", new(time.Second), &least},
+			{"as-long", &least, &least},
+			{"longer", new(time.Hour), new(time.Hour)},
+		} {
+			s := registered(t, h, func(in *muster.DeployServiceInput) {
+				in.Name, in.Port, in.RegisterWhenStable[0].TTL = c.name, 81+k, c.given
+			})
+			h.tell(t, muster.Running, said(s, muster.ServiceRunning, muster.HealthOK))
+			if got := wantEntries(t, h.world, c.name, 1)[0].TTL; (got == nil) != (c.want == nil) || got != nil && *got != *c.want {
+				t.Errorf("%s: the entry lives for %v, want %v", c.name, got, c.want)
+			}
+		}
+		in := muster.RegisterInput{Cluster: "prod", Protocol: "tcp", Service: "db", Address: "192.0.2.7", TTL: new(time.Second)}
+		if e, _, err := h.Register(ctx, in); err != nil || *e.TTL != time.Second {
+			t.Errorf("got %+v, %v", e, err)
+		}
+		in.TTL = new(25 * time.Hour)
+		_, _, err := h.Register(ctx, in)
+		wantField(t, err, "ttl")
+		_, _, err = h.DeployService(ctx, muster.DeployServiceInput{
+			InstanceID: &h.instance.ID, Name: "x", Command: []string{"x"},
+			RegisterWhenStable: []muster.RegistrationSpec{{Cluster: "prod", Protocol: "http"}, {Cluster: "prod", Protocol: "https", TTL: in.TTL}},
+		})
+		wantField(t, err, "registerWhenStable.ttl")
+	})
+}
+
+func wantField(t *testing.T, err error, field string) {
+	t.Helper()
+	if e, ok := errors.AsType[*muster.Error](err); !ok || e.Code != muster.Invalid || e.Field != field {
+		t.Errorf("got %v, want something about %s", err, field)
+	}
 }
 
 func TestGate_RefreshesOnceANodeIsHeardOf(t *testing.T) {

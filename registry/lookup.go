@@ -76,6 +76,11 @@ func (r *Registry) Register(ctx context.Context, in muster.RegisterInput) (*must
 	if err := mayRegister(ctx, &entry); err != nil {
 		return nil, 0, err
 	}
+	if r.Feed != nil {
+		if err := r.Feed.CheckTTL("ttl", entry.TTL); err != nil {
+			return nil, 0, err
+		}
+	}
 	entry.Annotations = orEmpty(entry.Annotations)
 	var out *muster.Entry
 	revision, err := r.mutate(ctx, func(v View, w *Writes) error {

@@ -15,6 +15,9 @@ func (r *Registry) DeployService(ctx context.Context, in muster.DeployServiceInp
 	if err := in.Validate(); err != nil {
 		return nil, 0, err
 	}
+	if err := r.checkTTLs(in.RegisterWhenStable); err != nil {
+		return nil, 0, err
+	}
 	if in.Queue && in.NodeID == nil && !sightOf(ctx).all() {
 		return nil, 0, muster.InvalidField("nodeId", "a key for a part of the nodes cannot let an instance wait for any node; name one, or leave queue out")
 	}
@@ -49,6 +52,9 @@ func (r *Registry) DeployService(ctx context.Context, in muster.DeployServiceInp
 // published and registered as one that was deployed, and never started or stopped.
 func (r *Registry) RegisterService(ctx context.Context, in muster.RegisterServiceInput) (*muster.Service, int64, error) {
 	if err := in.Validate(); err != nil {
+		return nil, 0, err
+	}
+	if err := r.checkTTLs(in.RegisterWhenStable); err != nil {
 		return nil, 0, err
 	}
 	return r.createService(ctx, in.RequestID, in, func(v View, w *Writes) (*muster.Service, error) {

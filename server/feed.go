@@ -312,6 +312,17 @@ func (f *foreign) pause(ctx context.Context) bool {
 	}
 }
 
+// CheckTTL refuses what the stream would cut short and say nothing. Where nothing is published, nothing is.
+func (d *discovery) CheckTTL(field string, ttl *time.Duration) error {
+	d.mu.Lock()
+	feed := d.feed
+	d.mu.Unlock()
+	if feed == nil || feed.Kind() != registration.JetStream {
+		return nil
+	}
+	return registration.CheckTTL(field, ttl, feed.MaxAge())
+}
+
 // Flaw is what is not as it should be of the feed, and since when.
 func (d *discovery) Flaw() (string, time.Time) {
 	d.mu.Lock()

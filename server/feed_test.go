@@ -87,6 +87,11 @@ func TestFeed_PublishesOwnAndFollowsOthers(t *testing.T) {
 	if _, err := c.Register(t.Context(), own); err != nil {
 		t.Fatal(err)
 	}
+	long := own
+	long.Address, long.TTL = "192.0.2.9", new(25*time.Hour)
+	if _, err := c.Register(t.Context(), long); muster.CodeOf(err) != muster.Invalid || !strings.Contains(err.Error(), "longer than the feed keeps an entry") {
+		t.Errorf("what the stream would cut short: %v", err)
+	}
 	feed := readFeed(t, url)
 	eventually(t, "the entry is in the stream", func() bool {
 		held := feed.held()

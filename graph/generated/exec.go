@@ -7033,7 +7033,7 @@ input RegistrationSpecInput {
   with, and the functions and, or, not, eq, ne, lt, le, gt, ge, index and len.
   """
   annotations: Map
-  "After what it expires unless it is refreshed: whole seconds; absent: the feed's longest."
+  "After what it expires unless it is refreshed: whole seconds, no longer than the feed keeps anything; shorter than three beats of its node is as long as these; absent: the feed's longest."
   ttl: Duration
 }
 
@@ -7341,7 +7341,7 @@ input RegisterInput {
   priority: Int = 100
   "Further facts."
   annotations: Map
-  "After what it expires unless it is refreshed: whole seconds; absent: the feed's longest."
+  "After what it expires unless it is refreshed: whole seconds, no longer than the feed keeps anything; absent: the feed's longest."
   ttl: Duration
 }
 

@@ -205,6 +205,9 @@ func (s *shelf) Keep(entries []registry.FeedEntry) {
 // Verify implements registry.Feed.
 func (s *shelf) Verify(context.Context, bool) ([]muster.FeedFinding, error) { return nil, nil }
 
+// CheckTTL implements registry.Feed.
+func (s *shelf) CheckTTL(string, *time.Duration) error { return nil }
+
 // Flaw implements registry.Feed.
 func (s *shelf) Flaw() (reason string, since time.Time) { return "", since }
 

@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
 
 	"github.com/muster-cloud/muster"
@@ -130,14 +131,20 @@ func TestFeed_HealsWhatOthersDo(t *testing.T) {
 		f.Replace(wanted(a))
 		wait(t, f.Keeper)
 		_, conn, _ := f.Parts()
+		soon := func(what string) { // not when it would be refreshed anyway
+			t.Helper()
+			if err := f.Wait(ended(t)); err != nil {
+				t.Fatalf("%s: %v", what, err)
+			}
+		}
 		purge(t, conn, registration.Subject(a))
 		time.Sleep(30 * time.Second)
-		wait(t, f.Keeper)
+		soon("purged before it was seen")
 		r.until(t, "what was gone before it was seen is back", has(a))
 		r.since()
 		purge(t, conn, registration.Subject(a))
 		time.Sleep(20 * time.Second)
-		wait(t, f.Keeper)
+		soon("purged")
 		time.Sleep(time.Second)
 		if got := r.since(); !slices.Equal(got, []string{"gone a Purge", "put a"}) {
 			t.Errorf("got %q", got)
@@ -155,7 +162,7 @@ func TestFeed_HealsWhatOthersDo(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(30 * time.Second)
-		wait(t, f.Keeper)
+		soon("deleted with its stream")
 		if findings, err := f.Verify(t.Context(), false); err != nil || len(findings) != 0 {
 			t.Errorf("got %v, %v", findings, err)
 		}
@@ -308,27 +315,52 @@ func selfSigned(t testing.TB) (tls.Certificate, *x509.CertPool) {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pool
 }
 
-// The TTL in a message's header is what the server goes by, whatever its text says.
-func TestKeeper_VerifyFindsAWrongTTL(t *testing.T) {
-	virtually(t, func(t *testing.T) {
-		a := entry("a", "10.0.0.1", 80, time.Hour)
-		f, _, _ := opened(t, registration.FeedOptions{})
-		f.Replace(wanted(a))
-		wait(t, f.Keeper)
-		_, conn, _ := f.Parts()
-		data, _ := registration.Encode(a)
-		msg := &nats.Msg{Subject: registration.Subject(a), Data: data, Header: nats.Header{"Nats-Rollup": {"sub"}, "Nats-TTL": {"2h0m0s"}, "Muster-Origin": {"uid-1"}}}
-		if _, err := conn.JetStream().PublishMsg(t.Context(), msg); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(time.Second)
-		findings, err := f.Verify(t.Context(), true)
-		if err != nil || len(findings) != 1 || findings[0].Damage != registration.WrongTTL {
-			t.Errorf("got %v, %v", findings, err)
-		}
-		wait(t, f.Keeper)
-		if findings, err := f.Verify(t.Context(), false); err != nil || len(findings) != 0 {
-			t.Errorf("got %v, %v", findings, err)
-		}
-	})
+// What publishers of ours never write: the TTL of a header is what the server goes by, whatever the text says, and what
+// carries our origin is ours, whatever it is.
+func TestKeeper_VerifyFindsWhatIsNoEntryOfOurs(t *testing.T) {
+	a := entry("a", "10.0.0.1", 80, time.Hour)
+	good, _ := registration.Encode(a)
+	place, nowhere := registration.Subject(a), registration.Prefix+".prod.http.web.!"
+	for _, c := range []struct {
+		name, subject, data string
+		header              map[string]string
+		want                registration.Damage
+	}{
+		{"another time to live", place, string(good), map[string]string{"Nats-TTL": "2h0m0s", "Muster-Origin": "uid-1"}, registration.WrongTTL},
+		{"no time to live", place, string(good), map[string]string{"Muster-Origin": "uid-1"}, registration.WrongTTL},
+		{"no origin", place, string(good), map[string]string{"Nats-TTL": "1h0m0s"}, registration.Foreign},
+		{"no entry, in the place of ours", place, "{", map[string]string{"Nats-TTL": "1h0m0s", "Muster-Origin": "uid-1"}, registration.Different},
+		{"no entry, by somebody else", place, "{", nil, registration.Foreign},
+		{"no entry, where none can be", nowhere, "{", map[string]string{"Muster-Origin": "uid-1"}, registration.Malformed},
+		{"a marker", place, "", map[string]string{"Nats-Marker-Reason": "Remove", "Nats-TTL": "1h0m0s"}, registration.Missing},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			virtually(t, func(t *testing.T) {
+				s, conn := stream(t, registration.StreamOptions{}) // without a mirror, which would put some of it right before
+				k := registration.NewKeeper(registration.NewJetStream(s, "uid-1"), registration.KeeperOptions{Origin: "uid-1", Logger: quiet()})
+				running(t, k.Run)
+				k.Replace(wanted(a))
+				wait(t, k)
+				msg := &nats.Msg{Subject: c.subject, Data: []byte(c.data), Header: nats.Header{"Nats-Rollup": {"sub"}}}
+				for name, value := range c.header {
+					msg.Header.Set(name, value)
+				}
+				if _, err := conn.JetStream().PublishMsg(t.Context(), msg); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(time.Second)
+				findings, err := k.Verify(t.Context(), s, true)
+				if diff := cmp.Diff([]registration.Finding{{Subject: c.subject, Damage: c.want}}, findings); diff != "" || err != nil {
+					t.Error(diff, err)
+				}
+				wait(t, k)
+				if findings, err := k.Verify(t.Context(), s, false); err != nil || len(findings) != 0 {
+					t.Errorf("after the repair: %v, %v", findings, err)
+				}
+				if got := live(t, s); len(got) != 1 || string(got[place].Data) != string(good) {
+					t.Errorf("the feed holds %v", got)
+				}
+			})
+		})
+	}
 }

@@ -210,11 +210,16 @@ func TestMirror_SurvivesAnotherStream(t *testing.T) {
 		if _, err := s.Ensure(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		// a is back with other numbers, b is not, and c is new.
-		put(t, registration.NewJetStream(s, ""), entry("c", "10.0.0.1", 80, time.Hour), entry("a", "10.0.0.1", 80, time.Hour))
+		// a is back with the same number and another text, b is not, and c is new.
+		a := entry("a", "10.0.0.1", 80, time.Hour)
+		a.Priority = 7
+		put(t, registration.NewJetStream(s, ""), a, entry("c", "10.0.0.1", 80, time.Hour))
 		time.Sleep(time.Minute)
-		if got := slices.DeleteFunc(r.since(), func(s string) bool { return s == "lost" }); !slices.Equal(got, []string{"put c", "put a", "gone b Purge", "synced"}) {
+		if got := slices.DeleteFunc(r.since(), func(s string) bool { return s == "lost" }); !slices.Equal(got, []string{"put a", "put c", "gone b Purge", "synced"}) {
 			t.Errorf("got %q", got)
+		}
+		if m := r.at(registration.Subject(a)); m.Sequence != 1 || m.Entry.Priority != 7 {
+			t.Errorf("got %+v", m)
 		}
 	})
 }

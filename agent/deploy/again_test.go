@@ -1,6 +1,7 @@
 package deploy_test
 
 import (
+	"net/http"
 	"os"
 	"path/filepath"
 	"testing"
@@ -167,6 +168,37 @@ func serviceOf(env muster.Map) *muster.ServiceAssignment {
 	s.Env = env
 	s.Checks = []muster.Check{muster.Check{Name: "plugin", Kind: muster.ExecCheck, Command: []string{"plugin"}}.WithDefaults()}
 	return s
+}
+
+// TestManager_PublishesBeforeAllIsFetched has a new agent find a service that runs, beside one whose files do not come.
+func TestManager_PublishesBeforeAllIsFetched(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		defer func() { n.stop(); n.host.Close() }()
+		s := service()
+		s.Publish = &muster.Published{Port: 30000, Protocol: muster.TCP}
+		n.want(true, s)
+		n.wantSaid(time.Second, muster.ServiceRunning, muster.HealthOK)
+		n.stop()
+		n.fetch.Transport = never{}
+		n.start()
+		slow := *s
+		slow.ID, slow.DeployURL, slow.Publish = "svc-2", "http://h/app", nil
+		n.want(true, s, &slow)
+		n.settled(time.Second)
+		reports := n.manager.Reports(machine)
+		if len(reports) != 2 || reports[0].Status != muster.ServiceRunning || reports[1].Status != muster.ServiceDeploying {
+			t.Errorf("after a second it is said: %+v", reports)
+		}
+	})
+}
+
+// never answers no request.
+type never struct{}
+
+func (never) RoundTrip(r *http.Request) (*http.Response, error) {
+	<-r.Context().Done()
+	return nil, r.Context().Err()
 }
 
 // TestManager_WaitsForWhatTakesSeveralRuns has a new agent find a service that is well, by a check that has to pass more

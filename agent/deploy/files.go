@@ -37,6 +37,7 @@ func (u *unit) deploy(ctx context.Context, w wanted) (done bool, err error) {
 	if w.service.DeployURL == "" {
 		return true, nil
 	}
+	u.look() // others need not wait for what takes time
 	reason := "fetching " + w.service.DeployURL
 	if u.m.o.Fetch.Keeps(u.artifact()) {
 		reason = "unpacking what its node has kept of it"

@@ -48,7 +48,8 @@ type unit struct {
 	m      *Manager
 	id     muster.ServiceID
 	woken  chan struct{}
-	looked chan struct{} // closed after the first look at it
+	looked chan struct{} // closed once it is known what an earlier agent has left of it
+	look   func()        // closes it, once
 
 	mu       sync.Mutex
 	want     wanted
@@ -72,7 +73,8 @@ type unit struct {
 }
 
 func newUnit(m *Manager, id muster.ServiceID) *unit {
-	return &unit{m: m, id: id, woken: make(chan struct{}, 1), looked: make(chan struct{}), since: time.Now()}
+	looked := make(chan struct{})
+	return &unit{m: m, id: id, woken: make(chan struct{}, 1), looked: looked, look: sync.OnceFunc(func() { close(looked) }), since: time.Now()}
 }
 
 func (u *unit) nudge() {
@@ -106,8 +108,7 @@ const relook = time.Minute
 // run works on the service until nothing is wanted of it or ctx ends.
 func (u *unit) run(ctx context.Context) {
 	defer u.stopChecks()
-	looked := sync.OnceFunc(func() { close(u.looked) })
-	defer looked()
+	defer u.look()
 	for {
 		w := u.wanted()
 		if w.service == nil {
@@ -116,7 +117,7 @@ func (u *unit) run(ctx context.Context) {
 			return
 		}
 		wait := u.pass(ctx, w)
-		looked()
+		u.look()
 		if wait == 0 {
 			wait = relook
 		}

@@ -90,10 +90,24 @@ const lowestFree = 1024
 
 // looks says where to look when the process of a service ends or cannot be.
 func (w *answer) looks(s *client.Service) {
-	w.advise("see what it wrote: muster logs %s", s.ID)
-	if s.Port > 0 && s.Port < lowestFree && s.User == "" && strings.Contains(strings.ToLower(s.StatusReason), "permission denied") {
+	w.logs(s)
+	if s.Port > 0 && s.Port < lowestFree && s.User == "" && listened(s.StatusReason) {
 		w.advise("ports below %d are root's: have it listen at a higher one, or deploy it with --user root", lowestFree)
 	}
+}
+
+// listened reports whether a process that was not allowed something ran, so that it may be a port.
+func listened(reason string) bool {
+	return strings.Contains(strings.ToLower(reason), "permission denied") && !strings.Contains(reason, "could not start")
+}
+
+// logs says where to read what a service wrote. Of one that is announced nobody but its instance may have it.
+func (w *answer) logs(s *client.Service) {
+	if s.Announced {
+		w.advise("see what its instance wrote: muster logs %s", s.InstanceID)
+		return
+	}
+	w.advise("see what the service wrote: muster logs %s", s.ID)
 }
 
 // stoppedBecause is why a service does not run, when that is as it should be.
@@ -133,7 +147,7 @@ func (w *answer) runs(s *client.Service) {
 		w.because("its process runs, and all of its checks are OK")
 	case len(w.Because) == 0:
 		w.because("%s", orNothing(serviceReason(s)))
-		w.advise("see what it wrote: muster logs %s", s.ID)
+		w.logs(s)
 	}
 }
 
@@ -153,7 +167,7 @@ func (w *answer) check(s *client.Service, c muster.Check, r muster.CheckResult) 
 		text += ", and says:\n" + last
 	}
 	w.because("%s", text)
-	w.advise("see what the service wrote: muster logs %s", s.ID)
+	w.logs(s)
 	switch c.Kind {
 	case muster.ExecCheck:
 		w.advise("run the check yourself: muster exec %s -- %s", s.ID, words(c.Command))

@@ -38,6 +38,38 @@ func change(cursor, status, reason string) string {
 	return fmt.Sprintf(`{"cursor": %q, "node": {"kind": "SERVICE", "at": "2026-01-02T03:04:05Z", "status": %q, "reason": %q, "actor": "node a"}}`, cursor, status, reason)
 }
 
+func TestWhy_SaysWhereToLook(t *testing.T) {
+	service := func(rest string) string {
+		return `{"service": {"id": "svc-1", "name": "web", "instanceId": "i-7", "port": 80, "createdAt": "2026-01-02T03:04:05Z", ` + rest + `}}`
+	}
+	const failing = `"status": "RUNNING", "health": "UNHEALTHY", "checks": [{"name": "probe", "kind": "EXEC", "command": ["probe", "-x"]}],
+		"checkResults": [{"name": "probe", "status": "CRITICAL", "at": "2026-01-02T03:04:05Z"}]`
+	for name, c := range map[string]struct {
+		service  string
+		says     []string
+		saysNone string
+	}{
+		"a check of its own":    {service(failing), []string{"muster logs svc-1\n", "muster exec svc-1 -- probe -x\n"}, "logs i-7"},
+		"a check of what is":    {service(failing + `, "announced": true`), []string{"muster logs i-7\n", "muster exec svc-1 -- probe -x\n"}, "logs svc-1"},
+		"a port of root's":      {service(`"status": "FAILED", "statusReason": "exited with status 1: bind: Permission denied"`), []string{"muster logs svc-1\n", "ports below 1024 are root's"}, "exec"},
+		"no program to execute": {service(`"status": "FAILED", "statusReason": "could not start: execute \"./x\": permission denied"`), []string{"muster logs svc-1\n"}, "1024"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, out, said := answers(t, map[string]string{
+				"ServiceByID": c.service, "InstanceByID": `{"instance": {"id": "i-7", "status": "RUNNING"}}`, "ListNewestChanges": `{"changes": {"edges": [], "pageInfo": {}}}`,
+			}, "why", "svc-1")
+			for _, want := range c.says {
+				if !strings.Contains(out, want) {
+					t.Errorf("it lacks %q", want)
+				}
+			}
+			if strings.Contains(out, c.saysNone) || t.Failed() {
+				t.Errorf("it said %q and printed\n%s", said, out)
+			}
+		})
+	}
+}
+
 func TestWhy_SaysWhatTheLogHasOfWhatIsGone(t *testing.T) {
 	first := strings.Join([]string{change("c1", "RUNNING", "reported"), change("c2", "FAILED", "exited with\nstatus 9")}, ", ")
 	code, out, said := answers(t, map[string]string{

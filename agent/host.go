@@ -46,11 +46,14 @@ func (o *Options) fill() error {
 }
 
 // name settles the node's id. One that joined keeps the name that its key is for, also
-// where the hostname is another by now.
+// where the hostname is another by now. CONFLICT: another agent is at work as that node.
 func (o *Options) name() error {
 	if o.Credentials != nil && o.Credentials.NodeID() != "" {
 		joined := o.Credentials.NodeID()
 		if o.ID != "" && o.ID != joined {
+			if AtWork(o.StateDir) {
+				return inUse(o.StateDir) // it is another agent that is meant, not another name
+			}
 			return muster.InvalidField("id", "this machine joined as node %s, not as %s: leave --id out; for another name run muster node forget %s, and let it join anew", joined, o.ID, joined)
 		}
 		o.ID = joined

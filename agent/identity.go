@@ -65,7 +65,7 @@ func openIdentity(ctx context.Context, dir string) (*identityFile, error) {
 		if !errors.Is(err, syscall.EWOULDBLOCK) {
 			return nil, fmt.Errorf("lock the agent's state directory: %w", err)
 		}
-		return nil, muster.Errorf(muster.Conflict, "another agent uses the state directory %s: stop it, or give this one another with --state-dir", dir)
+		return nil, inUse(dir)
 	}
 	f := &identityFile{path: filepath.Join(dir, "agent.json"), lock: lock}
 	text, err := os.ReadFile(f.path)
@@ -77,6 +77,10 @@ func openIdentity(ctx context.Context, dir string) (*identityFile, error) {
 		return nil, fmt.Errorf("read the agent's identity %s: %w; remove the file to join as a new node", f.path, err)
 	}
 	return f, nil
+}
+
+func inUse(dir string) error {
+	return muster.Errorf(muster.Conflict, "another agent uses the state directory %s: stop it, or give this one another with --state-dir", dir)
 }
 
 // AtWork tells whether an agent is at work with a state directory, as far as this user may know.

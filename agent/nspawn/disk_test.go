@@ -1,6 +1,8 @@
 package nspawn_test
 
 import (
+	"archive/tar"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -124,6 +126,23 @@ func TestDisk_NoLimitWithoutMkfs(t *testing.T) {
 	spec.DiskLimitMB = 0
 	if _, err := d.Launch(t.Context(), spec); err != nil {
 		t.Error(err)
+	}
+	remove(t, d)
+}
+
+// TestDisk_InstallHasNoRoom: what does not fit is told so, and leaves nothing.
+func TestDisk_InstallHasNoRoom(t *testing.T) {
+	h := newHost(t)
+	d := h.open()
+	spec := h.spec("a", "sleep 600")
+	spec.DiskLimitMB = 32
+	m := run(t, d, spec).Spec.Machine
+	_, err := install(t, d, m, tarOf(t, tar.Header{Typeflag: tar.TypeReg, Name: "large", Mode: 0o644, Linkname: strings.Repeat("x", 40<<20)}))
+	if muster.CodeOf(err) != muster.Limit || !errors.Is(err, unix.ENOSPC) || !strings.Contains(err.Error(), "no space left on device: free some space") {
+		t.Errorf("%v (%s)", err, muster.CodeOf(err))
+	}
+	if left := within(t, d, m, "ls -A /opt/muster"); left != "" {
+		t.Errorf("left: %q", left)
 	}
 	remove(t, d)
 }

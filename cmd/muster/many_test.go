@@ -107,7 +107,7 @@ func (c *cloud) comes(api *client.Client, id muster.InstanceID, want muster.Inst
 func (c *cloud) anotherAgent(t *testing.T, api *client.Client) {
 	i := c.launch("NANO")
 	_, err := c.try("agent", "--id", "second", "--listen", "127.0.0.1:8090", "--state-dir", filepath.Join(c.dir, "agent"), "--cgroup-prefix", c.netns)
-	if err == nil || !strings.Contains(err.Error(), "another agent uses the state directory "+filepath.Join(c.dir, "agent")) || !strings.Contains(err.Error(), "give this one another directory") {
+	if err == nil || !strings.Contains(err.Error(), "another agent uses the state directory "+filepath.Join(c.dir, "agent")) || !strings.Contains(err.Error(), "give this one another with --state-dir") {
 		t.Errorf("it ended with %v", err)
 	}
 	if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.ExitCode() != 4 {

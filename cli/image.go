@@ -61,6 +61,9 @@ func (a *app) imageListCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if len(images) == 0 {
+				a.say("the server has no image; those that nodes have of their own are in muster node list")
+			}
 			return a.write(images, func(w io.Writer) { printImages(w, images) })
 		},
 	}

@@ -30,7 +30,7 @@ const keyCreateLong = `Make an access key. What it opens follows from its role:
 --node, --cluster and --service limit it to a part; in a pattern, * stands for any
 characters. The key goes to standard output, this once: nobody can read it again.`
 
-const keyCreateExamples = `  muster key create ci --role OPERATOR --expires 2160h >ci.key
+const keyCreateExamples = `  (umask 077; muster key create ci --role OPERATOR --expires 2160h >ci.key)
   muster key create lab --role OPERATOR --node 'lab-*'`
 
 func (a *app) keyCreateCommand() *cobra.Command {

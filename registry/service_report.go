@@ -119,6 +119,8 @@ func observed(s, next *muster.Service) string {
 		return next.HealthReason
 	case next.Status != s.Status && next.Status == muster.ServiceRunning:
 		return "its process runs"
+	case next.Status != s.Status && next.Status == muster.ServiceStopped:
+		return "it has ended"
 	case next.Status != s.Status:
 		return "reported by its node"
 	case next.Health != s.Health && next.Health == muster.HealthOK && len(next.CheckResults) > 0:

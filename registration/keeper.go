@@ -52,6 +52,7 @@ type KeeperCounts struct {
 	Failures  int // messages that were not acknowledged
 	Overtaken int // messages that somebody else's came before
 	Disputes  int // times that somebody else wrote over an entry of ours
+	Refused   int // entries that the feed does not take now
 }
 
 // Keeper keeps the entries that are desired in the feed: it publishes them, refreshes them in
@@ -155,6 +156,7 @@ func (k *Keeper) Counts() KeeperCounts {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	c := k.counts
+	c.Refused = k.refused
 	for _, s := range k.slots {
 		if s.want != nil {
 			c.Entries++

@@ -241,6 +241,9 @@ func TestKeeper_RefusalIsNamedAndHarmsNobodyElse(t *testing.T) {
 		if len(refused) != 1 || !errors.Is(refused[registration.Subject(bad)], registration.ErrRefused) {
 			t.Errorf("got %v", refused)
 		}
+		if n := k.Counts().Refused; n != 1 {
+			t.Errorf("%d are refused", n)
+		}
 		if n := g.tries(); n > 20 {
 			t.Errorf("%d tries in a minute", n)
 		}

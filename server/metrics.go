@@ -42,6 +42,10 @@ func (s *Server) metrics() http.Handler {
 
 // metricList is every metric that is ours.
 func (s *Server) metricList() []metric {
+	return append(s.ownMetrics(), s.discovery.metrics()...)
+}
+
+func (s *Server) ownMetrics() []metric {
 	stats, follow, serve := s.registry.Stats, s.hub.Stats, s.transport.Stats
 	return []metric{
 		counter("muster_registry_commits_total", "Database transactions.", func() int64 { return stats().Commits }),

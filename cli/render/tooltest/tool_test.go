@@ -102,6 +102,34 @@ func TestExamples_AreAccepted(t *testing.T) {
 	}
 }
 
+// TestMetrics_AreAccepted has Prometheus' own checker read what the server and a render tell of themselves.
+func TestMetrics_AreAccepted(t *testing.T) {
+	s := serve(t)
+	s.register(load{entries: []muster.RegisterInput{web("10.0.0.1", nil), web("2001:db8::5", muster.Map{"note": `"quoted" \ ü`})}}.over("http")...)
+	file := filepath.Join(s.dir, `odd "name" \ ü.conf`)
+	ours := filepath.Join(s.dir, "render.prom")
+	s.muster(0, "render", "-t", example("nginx.tmpl"), "-o", file, "--metrics-file", ours)
+	accepted(t, "promtool check metrics <"+ours)
+	served := filepath.Join(s.dir, "server.prom")
+	text := s.ask("/metrics")
+	for _, name := range []string{"muster_registration_up 1", "muster_registration_entries 2", "muster_registration_refused 0"} {
+		if !strings.Contains(text, name+"\n") {
+			t.Errorf("%s is not in the metrics", name)
+		}
+	}
+	// That of Go's own has a help that the checker does not like.
+	kept := strings.Builder{}
+	for line := range strings.Lines(text) {
+		if strings.Contains(line, "muster_") {
+			kept.WriteString(line)
+		}
+	}
+	if err := os.WriteFile(served, []byte(kept.String()), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	accepted(t, "promtool check metrics <"+served)
+}
+
 // nginx writes the configuration that includes what is rendered.
 func (s *site) nginx() {
 	s.t.Helper()

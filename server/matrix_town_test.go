@@ -47,9 +47,14 @@ func strangers() []string {
 
 func newTown(t *testing.T) *town {
 	t.Helper()
+	return newTownThatLogs(t, slog.DiscardHandler)
+}
+
+func newTownThatLogs(t *testing.T, to slog.Handler) *town {
+	t.Helper()
 	dir := t.TempDir()
 	s, err := server.Open(t.Context(), server.Options{
-		DataDir: dir, Listen: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler),
+		DataDir: dir, Listen: "127.0.0.1:0", Logger: slog.New(to),
 		UnhealthyAfter: time.Hour, PruneAfter: 2 * time.Hour, // its nodes have no agents
 	})
 	if err != nil {

@@ -21,6 +21,7 @@ const (
 	MaxEnvBytes       = 32 << 10
 	MaxImages         = 256
 	MaxReported       = 1024
+	MaxGeneration     = 1<<53 - 1 // what any JSON reader takes for a whole number
 	MaxCPUCount       = 4096
 	MaxMemoryMB       = 64 << 20
 	MaxOutputBytes    = 4096
@@ -236,6 +237,14 @@ func checkImages(images []string) error {
 	return nil
 }
 
+// checkRange refuses a number that is not between 0 and most.
+func checkRange(field string, n, most int64) error {
+	if n < 0 || n > most {
+		return InvalidField(field, "%d is not between 0 and %d", n, most)
+	}
+	return nil
+}
+
 func checkReports(reports []InstanceReportInput) error {
 	if len(reports) > MaxReported {
 		return InvalidField("instances", "there are %d, at most %d are allowed", len(reports), MaxReported)
@@ -251,6 +260,9 @@ func checkReports(reports []InstanceReportInput) error {
 			checkDigestIfAny("instances.imageDigest", m.ImageDigest),
 			CheckVolumeMounts("instances.volumes", m.Volumes),
 			CheckDiskLimit("instances.diskLimitMb", m.DiskLimitMB),
+			checkRange("instances.generation", m.Generation, MaxGeneration),
+			checkRange("instances.cpuLimit", int64(m.CPULimit), 100*MaxCPUCount),
+			checkRange("instances.memLimitMb", int64(m.MemLimitMB), MaxMemoryMB),
 		)
 		if err != nil {
 			return err

@@ -78,8 +78,6 @@ func (a *app) audit(ctx context.Context, flags auditFlags) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := a.call(ctx)
-	defer cancel()
 	entries := []*client.AuditEntry{}
 	for e, err := range api.AllAudit(ctx, filter) {
 		if err != nil {

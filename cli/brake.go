@@ -32,8 +32,6 @@ func (a *app) releaseBrake(ctx context.Context, reason string) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := a.call(ctx)
-	defer cancel()
 	b, err := c.ReleaseBrake(ctx, reason)
 	if err != nil {
 		return err

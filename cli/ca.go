@@ -21,9 +21,7 @@ func (a *app) caShowCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			ctx, cancel := a.call(c.Context())
-			defer cancel()
-			all, err := api.CertificateAuthorities(ctx)
+			all, err := api.CertificateAuthorities(c.Context())
 			if err != nil {
 				return err
 			}
@@ -52,8 +50,6 @@ func (a *app) rotateCA(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := a.call(ctx)
-	defer cancel()
 	before, err := api.CertificateAuthorities(ctx)
 	if err != nil {
 		return err

@@ -109,9 +109,7 @@ func (a *app) serviceCheckCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			ctx, cancel := a.call(c.Context())
-			defer cancel()
-			_, err = api.ReportCheck(ctx, muster.ReportCheckInput{
+			_, err = api.ReportCheck(c.Context(), muster.ReportCheckInput{
 				ServiceID: muster.ServiceID(args[0]), Check: args[1], Status: status, Output: message,
 			})
 			return err

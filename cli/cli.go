@@ -166,7 +166,7 @@ func atLeast(n int, what string) cobra.PositionalArgs {
 	}
 }
 
-// connect returns a client of the server that the settings name.
+// connect returns a client of the server that the settings name. Each of its calls ends within --timeout.
 func (a *app) connect() (*client.Client, error) {
 	if a.timeout <= 0 {
 		return nil, usageError("--timeout %s is no time to wait; give one such as 30s", a.timeout)
@@ -177,9 +177,4 @@ func (a *app) connect() (*client.Client, error) {
 	}
 	a.warnOfPlainText(t)
 	return client.New(t.options(a.timeout))
-}
-
-// call bounds one call by --timeout.
-func (a *app) call(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(ctx, a.timeout)
 }

@@ -36,8 +36,6 @@ func (a *app) clusterHealth(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := a.call(ctx)
-	defer cancel()
 	h, err := c.ClusterHealth(ctx)
 	if err != nil {
 		return err

@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/muster-cloud/muster"
-	"github.com/muster-cloud/muster/client"
 )
 
 const deployLong = `Deploy a service: its node fetches what --url names, an archive or one executable, into
@@ -155,9 +154,7 @@ func (a *app) serviceDeployCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			ctx, cancel := a.call(c.Context())
-			defer cancel()
-			service, err := api.DeployService(ctx, input)
+			service, err := api.DeployService(c.Context(), input)
 			if err != nil {
 				return inFlags(err, d.file)
 			}
@@ -350,10 +347,8 @@ func (a *app) register(ctx context.Context, input muster.RegisterServiceInput, x
 	if err != nil {
 		return err
 	}
-	timed, cancel := a.call(ctx)
-	defer cancel()
-	var service *client.Service
-	if service, err = api.RegisterService(timed, input); err != nil {
+	service, err := api.RegisterService(ctx, input)
+	if err != nil {
 		return inFlags(err, x.file)
 	}
 	return a.finishService(ctx, api, service, x.wait.service(serviceHealthy))

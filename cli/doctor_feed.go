@@ -25,8 +25,6 @@ func (a *app) verifyFeed(ctx context.Context, repair bool) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := a.call(ctx)
-	defer cancel()
 	findings, err := api.VerifyFeed(ctx, repair)
 	if err != nil {
 		return err

@@ -39,7 +39,7 @@ func (a *app) drain(ctx context.Context, in muster.DrainNodeInput, w waitFlags) 
 	if err != nil {
 		return err
 	}
-	n, err := a.startDrain(ctx, api, in)
+	n, err := api.DrainNode(ctx, in)
 	if err != nil {
 		return err
 	}
@@ -49,12 +49,6 @@ func (a *app) drain(ctx context.Context, in muster.DrainNodeInput, w waitFlags) 
 		}
 	}
 	return a.write(n, func(out io.Writer) { a.printNodes(out, []*client.Node{n}) })
-}
-
-func (a *app) startDrain(ctx context.Context, api *client.Client, in muster.DrainNodeInput) (*client.Node, error) {
-	ctx, cancel := a.call(ctx)
-	defer cancel()
-	return api.DrainNode(ctx, in)
 }
 
 // awaitDrained follows a node until nothing runs on it, the drain is cancelled,

@@ -55,9 +55,7 @@ func (a *app) imageListCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			ctx, cancel := a.call(c.Context())
-			defer cancel()
-			images, err := collect(api.AllImages(ctx))
+			images, err := collect(api.AllImages(c.Context()))
 			if err != nil {
 				return err
 			}
@@ -143,9 +141,7 @@ func (a *app) imageRemoveCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			ctx, cancel := a.call(c.Context())
-			defer cancel()
-			removed, err := api.RemoveImage(ctx, args[0])
+			removed, err := api.RemoveImage(c.Context(), args[0])
 			if err != nil {
 				return err
 			}

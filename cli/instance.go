@@ -54,9 +54,7 @@ func (a *app) verbCommand(v verb) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			ctx, cancel := a.call(c.Context())
-			defer cancel()
-			instance, err := v.call(api, ctx, muster.InstanceID(args[0]))
+			instance, err := v.call(api, c.Context(), muster.InstanceID(args[0]))
 			if err != nil {
 				return err
 			}
@@ -104,8 +102,6 @@ func (a *app) listInstances(ctx context.Context, filter *muster.InstanceFilter) 
 	if err != nil {
 		return err
 	}
-	ctx, cancel := a.call(ctx)
-	defer cancel()
 	instances, err := collect(c.AllInstances(ctx, filter))
 	if err != nil {
 		return err
@@ -164,9 +160,7 @@ func (a *app) instanceShowCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			ctx, cancel := a.call(c.Context())
-			defer cancel()
-			instance, err := api.Instance(ctx, muster.InstanceID(args[0]))
+			instance, err := api.Instance(c.Context(), muster.InstanceID(args[0]))
 			if err != nil {
 				return err
 			}

@@ -68,8 +68,6 @@ func (a *app) createKey(ctx context.Context, in muster.CreateAccessKeyInput) err
 	if err != nil {
 		return err
 	}
-	ctx, cancel := a.call(ctx)
-	defer cancel()
 	made, err := api.CreateAccessKey(ctx, in)
 	if err != nil {
 		return err
@@ -98,9 +96,7 @@ func (a *app) keyListCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			ctx, cancel := a.call(c.Context())
-			defer cancel()
-			keys, err := collect(api.AllAccessKeys(ctx))
+			keys, err := collect(api.AllAccessKeys(c.Context()))
 			if err != nil {
 				return err
 			}
@@ -146,9 +142,7 @@ func (a *app) keyRevokeCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			ctx, cancel := a.call(c.Context())
-			defer cancel()
-			k, err := api.RevokeAccessKey(ctx, muster.KeyID(args[0]))
+			k, err := api.RevokeAccessKey(c.Context(), muster.KeyID(args[0]))
 			if err != nil {
 				return err
 			}
@@ -180,8 +174,6 @@ func (a *app) rotateKey(ctx context.Context, id muster.KeyID, overlap time.Durat
 	if err != nil {
 		return err
 	}
-	ctx, cancel := a.call(ctx)
-	defer cancel()
 	rotated, err := api.RotateAccessKey(ctx, id, overlap)
 	if err != nil {
 		return err
@@ -218,9 +210,7 @@ func (a *app) whoamiCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			ctx, cancel := a.call(c.Context())
-			defer cancel()
-			k, err := api.Whoami(ctx)
+			k, err := api.Whoami(c.Context())
 			if err != nil {
 				return err
 			}

@@ -62,8 +62,6 @@ func (a *app) withInstance(ctx context.Context, print func(io.Writer, *client.In
 	if err != nil {
 		return err
 	}
-	ctx, cancel := a.call(ctx)
-	defer cancel()
 	i, err := call(ctx, c)
 	if err != nil {
 		return err

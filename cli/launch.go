@@ -43,9 +43,7 @@ func (a *app) launchCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			ctx, cancel := a.call(c.Context())
-			defer cancel()
-			instance, err := api.LaunchInstance(ctx, input)
+			instance, err := api.LaunchInstance(c.Context(), input)
 			if err != nil {
 				return err
 			}

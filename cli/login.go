@@ -146,8 +146,6 @@ func (a *app) try(ctx context.Context, c savedContext) (*client.AccessKey, error
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := a.call(ctx)
-	defer cancel()
 	key, err := api.Whoami(ctx)
 	if err == nil && key == nil {
 		err = muster.Errorf(muster.Conflict, "%s asks nobody for a key, so there is nothing to log in to; use it with --server", c.Server)

@@ -21,8 +21,6 @@ func (a *app) greet(ctx context.Context, server string) (chain []*x509.Certifica
 	if err != nil {
 		return nil, false, err
 	}
-	ctx, cancel := a.call(ctx)
-	defer cancel()
 	// A server with a certificate of its operator's own presents that to everybody but who
 	// asks for the name that members of the cluster ask for.
 	known, chain, err = handshake(ctx, u.Host, u.Hostname())

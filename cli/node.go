@@ -45,8 +45,6 @@ func (a *app) listNodes(ctx context.Context, filter *muster.NodeFilter) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := a.call(ctx)
-	defer cancel()
 	nodes, err := collect(c.AllNodes(ctx, filter))
 	if err != nil {
 		return err
@@ -177,8 +175,6 @@ func (a *app) withNode(ctx context.Context, print func(io.Writer, *client.Node),
 	if err != nil {
 		return err
 	}
-	ctx, cancel := a.call(ctx)
-	defer cancel()
 	n, err := call(ctx, c)
 	if err != nil {
 		return err

@@ -22,9 +22,7 @@ func (a *app) playgroundCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			ctx, cancel := a.call(c.Context())
-			defer cancel()
-			link, err := api.CreateSignIn(ctx, ttl)
+			link, err := api.CreateSignIn(c.Context(), ttl)
 			if err != nil {
 				return err
 			}

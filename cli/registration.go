@@ -64,8 +64,6 @@ func (a *app) queryRegistrations(ctx context.Context, f muster.RegistrationFilte
 	if err != nil {
 		return err
 	}
-	ctx, cancel := a.call(ctx)
-	defer cancel()
 	found, err := api.Registrations(ctx, f, preferred)
 	if err != nil {
 		return err
@@ -208,8 +206,6 @@ func (a *app) onEntry(ctx context.Context, do func(context.Context, *client.Clie
 	if err != nil {
 		return err
 	}
-	ctx, cancel := a.call(ctx)
-	defer cancel()
 	e, err := do(ctx, api)
 	if err != nil {
 		return err

@@ -170,8 +170,6 @@ func (a *app) render(ctx context.Context, targets []render.Target, o render.Opti
 	if err != nil {
 		return err
 	}
-	ctx, cancel := a.call(ctx)
-	defer cancel()
 	var changes bytes.Buffer
 	err = r.DryRun(ctx, &changes)
 	if err == nil && changes.Len() == 0 {

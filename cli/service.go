@@ -56,9 +56,7 @@ func (a *app) serviceVerbCommand(v serviceVerb) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			ctx, cancel := a.call(c.Context())
-			defer cancel()
-			service, err := v.call(api, ctx, muster.ServiceID(args[0]))
+			service, err := v.call(api, c.Context(), muster.ServiceID(args[0]))
 			if err != nil {
 				return err
 			}
@@ -96,8 +94,6 @@ func (a *app) listServices(ctx context.Context, filter *muster.ServiceFilter) er
 	if err != nil {
 		return err
 	}
-	ctx, cancel := a.call(ctx)
-	defer cancel()
 	services, err := collect(c.AllServices(ctx, filter))
 	if err != nil {
 		return err
@@ -184,9 +180,7 @@ func (a *app) serviceShowCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			ctx, cancel := a.call(c.Context())
-			defer cancel()
-			service, err := api.Service(ctx, muster.ServiceID(args[0]))
+			service, err := api.Service(c.Context(), muster.ServiceID(args[0]))
 			if err != nil {
 				return err
 			}

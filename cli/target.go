@@ -252,7 +252,7 @@ func (a *app) warnOfPlainText(t *target) {
 // options are those of a client of the target. An authority of a cluster vouches for the
 // cluster's server at whatever address; for any other the name in the URL counts.
 func (t *target) options(timeout time.Duration) client.Options {
-	o := client.Options{URL: t.url, Key: t.key, UserAgent: "muster/" + version, Timeout: timeout}
+	o := client.Options{URL: t.url, Key: t.key, UserAgent: "muster/" + version, Timeout: timeout, Within: timeout}
 	if len(t.roots) > 0 {
 		o.Trust = func() auth.Trust { return auth.Trust{Roots: t.roots} }
 	}

@@ -60,8 +60,6 @@ func (a *app) createToken(ctx context.Context, flags tokenFlags) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := a.call(ctx)
-	defer cancel()
 	made, err := api.CreateJoinToken(ctx, muster.CreateJoinTokenInput{
 		TTL: &flags.ttl, Uses: &flags.uses, Role: muster.NodeRole(strings.ToUpper(flags.role)), Labels: flags.labels,
 	})
@@ -105,9 +103,7 @@ func (a *app) tokenListCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			ctx, cancel := a.call(c.Context())
-			defer cancel()
-			tokens, err := api.JoinTokens(ctx)
+			tokens, err := api.JoinTokens(c.Context())
 			if err != nil {
 				return err
 			}
@@ -141,9 +137,7 @@ func (a *app) tokenRevokeCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			ctx, cancel := a.call(c.Context())
-			defer cancel()
-			revoked, err := api.RevokeJoinToken(ctx, muster.TokenID(args[0]))
+			revoked, err := api.RevokeJoinToken(c.Context(), muster.TokenID(args[0]))
 			if err != nil {
 				return err
 			}

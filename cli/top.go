@@ -91,9 +91,7 @@ func (a *app) top(ctx context.Context, flags topFlags, look look) error {
 	ticks := time.NewTicker(flags.interval)
 	defer ticks.Stop()
 	for {
-		called, cancel := a.call(ctx)
-		value, print, err := look(called, api)
-		cancel()
+		value, print, err := look(ctx, api)
 		switch {
 		case again && ctx.Err() != nil:
 			return nil

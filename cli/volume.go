@@ -28,9 +28,7 @@ func (a *app) volumeListCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			ctx, cancel := a.call(c.Context())
-			defer cancel()
-			volumes, err := collect(api.AllVolumes(ctx, given(node)))
+			volumes, err := collect(api.AllVolumes(c.Context(), given(node)))
 			if err != nil {
 				return err
 			}
@@ -54,9 +52,7 @@ func (a *app) volumeRemoveCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			ctx, cancel := a.call(c.Context())
-			defer cancel()
-			removed, err := api.RemoveVolume(ctx, args[0], given(node))
+			removed, err := api.RemoveVolume(c.Context(), args[0], given(node))
 			if err != nil {
 				return err
 			}

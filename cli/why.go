@@ -58,9 +58,7 @@ func (a *app) whyCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			ctx, cancel := a.call(c.Context())
-			defer cancel()
-			w, err := why(ctx, api, args[0])
+			w, err := why(c.Context(), api, args[0])
 			if err != nil {
 				return err
 			}

@@ -29,6 +29,7 @@ type Options struct {
 	Trust     TrustFunc       // whom to take for the server, by https; default the authorities of the system, by the URL's name
 	UserAgent string          // default "muster-client"
 	Timeout   time.Duration   // of one try of a call, and of a watch's connecting; default 10 s
+	Within    time.Duration   // of a call with all of its tries; default as long as its context lasts
 	Tries     uint            // how often at most a call that is safe to repeat is tried; default 4
 	Transport *http.Transport // its dialer, proxy and TLS settings serve watches too; default one with the proxies of the environment
 }
@@ -159,6 +160,11 @@ func once[T any](ctx context.Context, c *Client, do call[T]) (*T, error) {
 // repeat makes a call that is safe to repeat, and repeats it while the server
 // is UNAVAILABLE.
 func repeat[T any](ctx context.Context, c *Client, do call[T]) (*T, error) {
+	if c.options.Within > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, c.options.Within)
+		defer cancel()
+	}
 	pause := backoff.NewExponentialBackOff()
 	pause.InitialInterval, pause.MaxInterval = 100*time.Millisecond, 2*time.Second
 	var last error

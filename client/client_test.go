@@ -224,6 +224,18 @@ func TestClient_LeavesASilentServer(t *testing.T) {
 	})
 }
 
+func TestClient_EndsACallWithAllOfItsTries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := &scripted{t: t, answer: func(int, request) (int, string) { return http.StatusServiceUnavailable, "" }}
+		api := serve(t, server, client.Options{Within: 5 * time.Second, Tries: 1000})
+		began := time.Now()
+		_, err := api.ClusterHealth(t.Context())
+		if muster.CodeOf(err) != muster.Unavailable || time.Since(began) > 5*time.Second || len(server.asked) < 3 {
+			t.Errorf("after %s and %d tries: %v", time.Since(began), len(server.asked), err)
+		}
+	})
+}
+
 func TestClient_GoesThroughAllPages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		page := func(id, end string, more bool) string {

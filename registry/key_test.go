@@ -250,22 +250,22 @@ func TestKey_TellsOfARevocationThatWasFoundOutLater(t *testing.T) {
 func TestKey_TellsThatAnOverlapHasEnded(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		told := 0
-		w := open(t, setup{dir: dir, keysChanged: func() { told++ }})
+		var told atomic.Int32
+		w := open(t, setup{dir: dir, keysChanged: func() { told.Add(1) }})
 		k, _ := w.made(t, muster.CreateAccessKeyInput{Name: "ci", Role: muster.Viewer})
 		if _, _, _, err := w.RotateAccessKey(ctx, k.ID, time.Minute); err != nil {
 			t.Fatal(err)
 		}
-		before := told
+		before := told.Load()
 		time.Sleep(59 * time.Second)
 		synctest.Wait()
-		if told != before {
+		if told.Load() != before {
 			t.Error("told before its end")
 		}
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
-		if told != before+1 {
-			t.Errorf("told %d times, want once", told-before)
+		if n := told.Load() - before; n != 1 {
+			t.Errorf("told %d times, want once", n)
 		}
 		w.stop()
 	})

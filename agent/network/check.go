@@ -3,6 +3,7 @@ package network
 import (
 	"fmt"
 	"net/netip"
+	"regexp"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -31,12 +32,23 @@ func (n *Network) Check(subnet netip.Prefix) error {
 			continue
 		}
 		if dst, ok := destination(route); ok && dst.Overlaps(subnet) {
-			return muster.Errorf(muster.Conflict,
-				"the network %s of this node's instances overlaps its route %s: give the cluster another one with --instance-network, or remove the route",
-				subnet, describe(dst, route))
+			return muster.Errorf(muster.Conflict, "the network %s of this node's instances overlaps its route %s: %s", subnet, describe(dst, route), remedy(route))
 		}
 	}
 	return nil
+}
+
+// anyBridge is the name of a bridge that an agent made.
+var anyBridge = regexp.MustCompile(`^mb[0-9a-f]{12}$`)
+
+// remedy is what to do about a route that is in the way. That of another agent's bridge is left
+// where its state directory was removed before its instances.
+func remedy(route netlink.Route) string {
+	link, err := netlink.LinkByIndex(route.LinkIndex)
+	if err != nil || link.Type() != "bridge" || !anyBridge.MatchString(link.Attrs().Name) {
+		return "give the cluster another one with --instance-network, or remove the route"
+	}
+	return fmt.Sprintf("that is the network of another muster on this machine; give this cluster another one with --instance-network, or, where the other is gone, run ip link delete %[1]s, and nft delete table ip muster-%[1]s and muster-%[1]s-ports", link.Attrs().Name)
 }
 
 func describe(dst netip.Prefix, route netlink.Route) string {

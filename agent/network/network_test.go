@@ -1,6 +1,7 @@
 package network_test
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -185,6 +186,19 @@ func TestNetwork_RefusesWhatARouteCovers(t *testing.T) {
 	if err := netlink.LinkSetUp(other); err != nil {
 		t.Fatal(err)
 	}
+	// What an agent left whose state directory was removed before its instances.
+	left := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "mb0123456789ab"}}
+	if err := netlink.LinkAdd(left); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := netlink.LinkDel(left); err != nil {
+			t.Error(err)
+		}
+	}()
+	if err := errors.Join(netlink.LinkSetUp(left), netlink.AddrAdd(left, &netlink.Addr{IPNet: &net.IPNet{IP: net.IPv4(10, 70, 0, 1), Mask: net.CIDRMask(24, 32)}})); err != nil {
+		t.Fatal(err)
+	}
 	for _, dst := range []string{"0.0.0.0/1", "128.0.0.0/1", "10.50.0.0/16", "10.60.1.8/32"} {
 		_, to, err := net.ParseCIDR(dst)
 		if err != nil {
@@ -198,6 +212,7 @@ func TestNetwork_RefusesWhatARouteCovers(t *testing.T) {
 		"10.50.3.1/24": "10.50.0.0/16 dev other0",
 		"10.60.1.1/24": "10.60.1.8/32 dev other0",
 		"127.0.1.1/24": "127.0.0.0/8 dev lo",
+		"10.70.0.1/24": "10.70.0.0/24 dev mb0123456789ab",
 		"10.99.7.1/24": "",
 	} {
 		err := n.Check(netip.MustParsePrefix(subnet))
@@ -210,12 +225,15 @@ func TestNetwork_RefusesWhatARouteCovers(t *testing.T) {
 		if muster.CodeOf(err) != muster.Conflict || !strings.Contains(err.Error(), "its route "+route+":") {
 			t.Errorf("%s: %v, want CONFLICT naming %q", subnet, err, route)
 		}
+		if told := strings.Contains(err.Error(), "run ip link delete "+left.Name+", and"); told != strings.HasSuffix(route, left.Name) {
+			t.Errorf("%s: told %q", subnet, err)
+		}
 	}
 	err = n.Add(prefix, netip.MustParsePrefix("10.50.3.2/24"), netip.MustParseAddr("10.50.3.1"))
 	if muster.CodeOf(err) != muster.Conflict {
 		t.Errorf("add: %v, want CONFLICT", err)
 	}
-	if got := links(t); !slices.Equal(got, []string{"other0"}) {
+	if got := links(t); !slices.Equal(got, []string{left.Name, other.Name}) {
 		t.Errorf("the refused machine left %v", got)
 	}
 }

@@ -233,7 +233,7 @@ func TestNetwork_RefusesWhatARouteCovers(t *testing.T) {
 	if muster.CodeOf(err) != muster.Conflict {
 		t.Errorf("add: %v, want CONFLICT", err)
 	}
-	if got := links(t); !slices.Equal(got, []string{left.Name, other.Name}) {
+	if got := links(t); !slices.Equal(got, []string{other.Name, left.Name}) {
 		t.Errorf("the refused machine left %v", got)
 	}
 }

@@ -159,6 +159,8 @@ func TestRefusesBombs(t *testing.T) {
 		message string
 	}{
 		"by its ratio":          {small, archive.Limits{}, "more than 100 times its size"},
+		"by what becomes of it": {plainZeros(t, 80<<20), archive.Limits{}, "more than 100 times its size"},
+		"by its holes":          {holes(t, 80<<20), archive.Limits{}, "or raise the limit, --max-image-ratio"},
 		"by its size":           {pack(t, file("a", strings.Repeat("x", 4096))), archive.Limits{Upload: 1024}, "more than 1024 bytes"},
 		"by the size it claims": {claim(t, 10<<30), archive.Limits{}, "larger than 8589934592 bytes"},
 	} {
@@ -174,6 +176,35 @@ func TestRefusesBombs(t *testing.T) {
 			}
 		})
 	}
+}
+
+// plainZeros is a tar file, not compressed, with a file of so many zeros.
+func plainZeros(t *testing.T, size int64) []byte {
+	t.Helper()
+	unzipped, err := zstd.NewReader(bytes.NewReader(bomb(t, size)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unzipped.Close()
+	plain, err := io.ReadAll(unzipped)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return plain
+}
+
+// holes is a tar file with a file of which it lists only that there is nothing in it.
+func holes(t *testing.T, size int64) []byte {
+	t.Helper()
+	dir := t.TempDir()
+	if err := errors.Join(os.WriteFile(filepath.Join(dir, "holes"), nil, 0o600), os.Truncate(filepath.Join(dir, "holes"), size)); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.CommandContext(t.Context(), "tar", "--sparse", "-C", dir, "-c", ".").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
 }
 
 type counted struct{ n int }
@@ -357,11 +388,20 @@ func TestCanonical_IsTheSameHoweverItCame(t *testing.T) {
 
 func TestUnpacksWhatTarMakes(t *testing.T) {
 	root := grow(t)
+	holes, err := os.Create(filepath.Join(root, "holes"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = holes.WriteAt([]byte("end"), 1<<20)
+	if err := errors.Join(err, holes.Close(), os.Link(holes.Name(), filepath.Join(root, "linked"))); err != nil {
+		t.Fatal(err)
+	}
 	for name, flags := range map[string][]string{
-		"gnu":    {"--format=gnu"},
-		"pax":    {"--format=pax", "--xattrs", "--xattrs-include=*"},
-		"gzip":   {"--gzip"},
-		"sparse": {"--sparse"},
+		"gnu":        {"--format=gnu"},
+		"pax":        {"--format=pax", "--xattrs", "--xattrs-include=*"},
+		"gzip":       {"--gzip"},
+		"sparse":     {"--format=gnu", "--sparse"},
+		"sparse pax": {"--format=pax", "--sparse"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			made := filepath.Join(t.TempDir(), "image.tar")
@@ -374,9 +414,13 @@ func TestUnpacksWhatTarMakes(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer f.Close()
-			got, err := archive.Unpack(t.Context(), t.TempDir(), f, archive.Limits{})
-			if err != nil || !got.Boot || got.Entries != 11 {
+			to := t.TempDir()
+			got, err := archive.Unpack(t.Context(), to, f, archive.Limits{})
+			if err != nil || !got.Boot || got.Entries != 13 {
 				t.Errorf("unpacked %+v, %v", got, err)
+			}
+			if text, err := os.ReadFile(filepath.Join(to, "linked")); err != nil || len(text) != 1<<20+3 || strings.Trim(string(text), "\x00") != "end" {
+				t.Errorf("a file with holes has %d bytes, %v", len(text), err)
 			}
 		})
 	}

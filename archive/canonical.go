@@ -21,16 +21,32 @@ func Canonical(ctx context.Context, to io.Writer, from io.Reader, limits Limits)
 		return Summary{}, err
 	}
 	defer r.close()
-	zipped, err := zstd.NewWriter(to, zstd.WithEncoderConcurrency(1))
+	var packed, unpacked tally
+	zipped, err := zstd.NewWriter(io.MultiWriter(to, &packed), zstd.WithEncoderConcurrency(1))
 	if err != nil {
 		return Summary{}, err
 	}
 	digest := sha256.New()
-	if err := r.copy(ctx, tar.NewWriter(io.MultiWriter(zipped, digest))); err != nil {
+	if err := r.copy(ctx, tar.NewWriter(io.MultiWriter(zipped, digest, &unpacked))); err != nil {
 		return Summary{}, errors.Join(err, zipped.Close())
 	}
 	r.sum.Digest = digestOf(digest)
-	return r.sum, zipped.Close()
+	if err := zipped.Close(); err != nil {
+		return Summary{}, err
+	}
+	// What came may have been as large as it unpacks, or had its holes listed: no agent would take this.
+	if r.limits.bombs(int64(unpacked), int64(packed)) {
+		return Summary{}, r.limits.bomb()
+	}
+	return r.sum, nil
+}
+
+// tally counts what is written.
+type tally int64
+
+func (t *tally) Write(p []byte) (int, error) {
+	*t += tally(len(p))
+	return len(p), nil
 }
 
 // copy writes every entry.

@@ -23,7 +23,8 @@ type Limits struct {
 	Upload   int64 // bytes of the archive as it comes; 0: DefaultUpload, 4 GiB
 	Unpacked int64 // bytes of all its files; 0: DefaultUnpacked, 8 GiB
 	Entries  int   // files, directories and links; 0: DefaultEntries, 500,000
-	Ratio    int   // bytes unpacked of each byte read, once 64 MiB are unpacked; 0: DefaultRatio
+	Ratio    int   // bytes unpacked of each byte of the archive, once 64 MiB are unpacked; 0: DefaultRatio
+	Size     int64 // bytes of the archive where all of it is there, which Ratio is of then; 0: it is of what was read so far
 	Fixed    bool  // nobody can raise them, and no message says so
 }
 
@@ -45,11 +46,21 @@ func (l Limits) WithDefaults() Limits {
 }
 
 // raise is what else can be done about a limit that was reached.
-func (l Limits) raise() string {
+func (l Limits) raise(setting string) string {
 	if l.Fixed {
 		return ""
 	}
-	return ", or raise the limit"
+	return ", or raise the limit, --max-image-" + setting
+}
+
+// bombs reports whether so much unpacked is too much for that much packed.
+func (l Limits) bombs(unpacked, packed int64) bool {
+	return unpacked > ratioFrom && unpacked > int64(l.Ratio)*packed
+}
+
+// bomb refuses what bombs.
+func (l Limits) bomb() error {
+	return &Refused{Large: true, Why: fmt.Sprintf("unpacks to more than %d times its size, as a bomb does: leave out files that are empty space%s", l.Ratio, l.raise("ratio"))}
 }
 
 // Refused is why an archive is of no use, or too large.
@@ -79,11 +90,10 @@ func at(entry string, err error) error {
 
 // counter counts what is read of the archive as it comes, and ends it at a limit.
 type counter struct {
-	from  io.Reader
-	read  int64
-	most  int64
-	raise string
-	err   error // of reading, which is not the archive's fault
+	from   io.Reader
+	read   int64
+	limits Limits
+	err    error // of reading, which is not the archive's fault
 }
 
 func (c *counter) Read(p []byte) (int, error) {
@@ -91,25 +101,24 @@ func (c *counter) Read(p []byte) (int, error) {
 	if err != nil && !errors.Is(err, io.EOF) {
 		c.err = err
 	}
-	if c.read += int64(n); c.read > c.most {
-		return 0, &Refused{Large: true, Why: fmt.Sprintf("has more than %d bytes: leave out what is not needed%s", c.most, c.raise)}
+	if c.read += int64(n); c.read > c.limits.Upload {
+		return 0, &Refused{Large: true, Why: fmt.Sprintf("has more than %d bytes: leave out what is not needed%s", c.limits.Upload, c.limits.raise("upload"))}
 	}
 	return n, err
 }
 
 // ratio ends what unpacks to far more than it is.
 type ratio struct {
-	from  io.Reader
-	in    *counter
-	out   int64
-	most  int64
-	raise string
+	from io.Reader
+	in   *counter
+	out  int64
 }
 
 func (r *ratio) Read(p []byte) (int, error) {
 	n, err := r.from.Read(p)
-	if r.out += int64(n); r.out > ratioFrom && r.out > r.most*r.in.read {
-		return 0, &Refused{Large: true, Why: fmt.Sprintf("unpacks to more than %d times its size, as a bomb does: leave out files that are empty space%s", r.most, r.raise)}
+	r.out += int64(n)
+	if limits := r.in.limits; limits.bombs(r.out, max(r.in.read, limits.Size)) {
+		return 0, limits.bomb()
 	}
 	return n, err
 }

@@ -38,13 +38,13 @@ type Summary struct {
 // to the copy, decompressed, if there is one.
 func open(from io.Reader, limits Limits, copied io.Writer) (*reader, error) {
 	limits = limits.WithDefaults()
-	in := &counter{from: from, most: limits.Upload, raise: limits.raise()}
+	in := &counter{from: from, limits: limits}
 	buffered := bufio.NewReaderSize(in, 256<<10)
 	plain, end, err := decompress(buffered)
 	if err != nil {
 		return nil, err
 	}
-	plain = &ratio{from: plain, in: in, most: int64(limits.Ratio), raise: limits.raise()}
+	plain = &ratio{from: plain, in: in}
 	if copied != nil {
 		plain = io.TeeReader(plain, copied)
 	}
@@ -107,6 +107,8 @@ func (r *reader) next() (*tar.Header, error) {
 			return nil, r.blame(err)
 		case h.Typeflag == tar.TypeXGlobalHeader:
 			continue
+		case h.Typeflag == tar.TypeGNUSparse:
+			h.Typeflag = tar.TypeReg // reading it fills the holes
 		}
 		entry, err := r.check(h)
 		if err != nil || entry != nil {
@@ -131,11 +133,11 @@ func (r *reader) check(h *tar.Header) (*tar.Header, error) {
 	}
 	r.sum.Entries++
 	if len(r.tree) > r.limits.Entries { // directories without an entry of their own count too
-		return nil, &Refused{Entry: h.Name, Large: true, Why: fmt.Sprintf("is one too many: at most %d are allowed; leave some out%s", r.limits.Entries, r.limits.raise())}
+		return nil, &Refused{Entry: h.Name, Large: true, Why: fmt.Sprintf("is one too many: at most %d are allowed; leave some out%s", r.limits.Entries, r.limits.raise("entries"))}
 	}
 	if h.Typeflag == tar.TypeReg {
 		if r.sum.Unpacked += h.Size; h.Size < 0 || r.sum.Unpacked > r.limits.Unpacked || r.sum.Unpacked < 0 {
-			return nil, &Refused{Entry: h.Name, Large: true, Why: fmt.Sprintf("of %d bytes makes it larger than %d bytes: leave it out%s", h.Size, r.limits.Unpacked, r.limits.raise())}
+			return nil, &Refused{Entry: h.Name, Large: true, Why: fmt.Sprintf("of %d bytes makes it larger than %d bytes: leave it out%s", h.Size, r.limits.Unpacked, r.limits.raise("size"))}
 		}
 	}
 	if entry.Name == "usr/lib/systemd/systemd" || entry.Name == "lib/systemd/systemd" {

@@ -221,7 +221,13 @@ func (p *Puller) unpack(ctx context.Context, part *os.File, img Image) error {
 	if err := errors.Join(os.Mkdir(tree, 0o755), os.Chmod(tree, 0o755)); err != nil {
 		return err
 	}
-	made, err := archive.Unpack(ctx, tree, part, p.o.Limits)
+	info, err := part.Stat()
+	if err != nil {
+		return err
+	}
+	limits := p.o.Limits
+	limits.Size = info.Size()
+	made, err := archive.Unpack(ctx, tree, part, limits)
 	if refused, ok := errors.AsType[*archive.Refused](err); ok && !refused.Large {
 		return &mismatch{refused.Error()}
 	}

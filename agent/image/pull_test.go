@@ -64,6 +64,13 @@ func (o *origin) add(t *testing.T, name string, size int) string {
 	t.Helper()
 	content := make([]byte, size)
 	_, _ = rand.Read(content)
+	return o.put(t, name, content)
+}
+
+// put packs a tree with a file and returns its digest.
+func (o *origin) put(t *testing.T, name string, content []byte) string {
+	t.Helper()
+	size := len(content)
 	var plain, canonical bytes.Buffer
 	w := tar.NewWriter(&plain)
 	for _, h := range []tar.Header{{Typeflag: tar.TypeReg, Name: "sbin/init", Mode: 0o755, Size: int64(size)}, {Typeflag: tar.TypeReg, Name: name, Mode: 0o644}} {
@@ -236,6 +243,19 @@ func TestPuller_AContextEndsIt(t *testing.T) {
 type readerFunc func([]byte) (int, error)
 
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
+
+// What unpacks to too much is what the whole of it unpacks to, for the server and for a node.
+func TestPuller_TakesWhatTheServerTakes(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "images")
+	from := &origin{}
+	content := make([]byte, 81<<20)
+	_, _ = rand.Read(content[80<<20:])
+	digest := from.put(t, "zeros-first", content)
+	if err := puller(dir, from).Pull(t.Context(), "web", digest); err != nil {
+		t.Fatal(err)
+	}
+	there(t, dir, "web", digest)
+}
 
 func TestPuller_RefusesForGood(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -317,6 +317,9 @@ func (u *unit) spec(w wanted) proc.Spec {
 	p := driver.ProcessSpec{ProcessRef: w.ref(), Command: s.Command, Env: map[string]string{}, User: s.User, Dir: dir}
 	maps.Copy(p.Env, s.Env)
 	maps.Copy(p.Env, given)
+	if s.Publish == nil || s.Publish.Protocol == muster.TCP {
+		p.Port = s.Port
+	}
 	if s.DeployURL != "" && len(p.Command) == 0 {
 		p.Command = []string{path.Join(driver.ArtifactsDir, string(s.ID), fileName(s.DeployURL))}
 	}

@@ -59,6 +59,7 @@ type ProcessSpec struct {
 	Env     map[string]string `json:"-"`       // secrets: written down nowhere; PATH, HOME, USER and LOGNAME have defaults
 	User    string            `json:"user"`    // NAME, UID, or either with :GROUP, of the machine's; empty: nobody, 65534
 	Dir     string            `json:"dir"`     // absolute, in the machine; empty: /
+	Port    int               `json:"port"`    // of TCP; when somebody in the machine listens at it, it could not start; 0: none
 	Note    string            `json:"note"`    // kept beside it and given back: what the caller has to remember of it
 }
 

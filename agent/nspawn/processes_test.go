@@ -145,7 +145,7 @@ func TestProcess_LimitsBind(t *testing.T) {
 func TestProcess_Ends(t *testing.T) {
 	h := newHost(t)
 	d := h.open()
-	m := run(t, d, h.spec("a", "echo 'web:x:77:88::/srv:/bin/sh' >>/etc/passwd; echo 'data:x:99:web' >>/etc/group; mkdir -p /srv; echo ready; sleep 600"))
+	m := run(t, d, h.spec("a", "echo 'web:x:77:88::/srv:/bin/sh' >>/etc/passwd; echo 'data:x:99:web' >>/etc/group; mkdir -p /srv; httpd -p 127.0.0.1:7070; httpd -p '[::]:7071'; echo ready; sleep 600"))
 	await(t, d, m.Spec.Machine, func(driver.Status) bool { return strings.Contains(h.console(m.Spec.Machine), "ready") })
 	code := func(n int) *int { return &n }
 	for name, c := range map[string]struct {
@@ -164,6 +164,9 @@ func TestProcess_Ends(t *testing.T) {
 		"no such user":        {func(s *driver.ProcessSpec) { s.User = "ghost" }, nil, `could not start: there is no user "ghost" in the instance`, ""},
 		"no such group":       {func(s *driver.ProcessSpec) { s.User = "web:ghosts" }, nil, `could not start: there is no group "ghosts" in the instance`, ""},
 		"no such directory":   {func(s *driver.ProcessSpec) { s.Dir = "/nosuch" }, nil, `could not start: there is no directory "/nosuch" in the instance`, ""},
+		"a port of another":   {func(s *driver.ProcessSpec) { s.Port = 7070 }, nil, "could not start: port 7070: another process of the instance listens at it already", ""},
+		"by IPv6":             {func(s *driver.ProcessSpec) { s.Port = 7071 }, nil, "could not start: port 7071: another process of the instance listens at it already", ""},
+		"a port of nobody":    {func(s *driver.ProcessSpec) { s.Port, s.Command[2] = 7072, "echo free" }, code(0), "exited with status 0", "free\n"},
 		"a user by name":      {func(s *driver.ProcessSpec) { s.User, s.Command[2] = "web", "id -u; id -g; id -G; echo $HOME $USER" }, code(0), "exited with status 0", "77\n88\n88 99\n/srv web\n"},
 		"a user with a group": {func(s *driver.ProcessSpec) { s.User, s.Command[2] = "web:data", "id -u; id -g" }, code(0), "exited with status 0", "77\n99\n"},
 		"a directory":         {func(s *driver.ProcessSpec) { s.Dir, s.Command[2] = "/srv", "pwd" }, code(0), "exited with status 0", "/srv\n"},

@@ -96,6 +96,9 @@ func (a *attendant) start() (*exec.Cmd, error) {
 	if err = errors.Join(err, given.Close()); err != nil {
 		return nil, fmt.Errorf("read what to start: %w", err)
 	}
+	if err := portIsFree(a.record.Leader, a.record.Spec.Port); err != nil {
+		return nil, err
+	}
 	log, err := os.OpenFile(a.path("console.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, err

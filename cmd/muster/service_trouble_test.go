@@ -86,6 +86,30 @@ func (v *town) wrongIsRefused(t *testing.T) {
 		}
 	}
 	v.portOfANeighbour(t, n)
+	v.portOfAnother(t, n)
+}
+
+// portOfAnother deploys a service for a port at which something else of its instance answers: it is never well by that.
+func (v *town) portOfAnother(t *testing.T, n hostNode) {
+	const port = 9100
+	squatter := v.deploy(n, muster.DeployServiceInput{Name: "squatter", Command: []string{"httpd", "-f", "-p", fmt.Sprint(port)}})
+	v.become(squatter, "healthy", healthy)
+	until(t, "the squatter listens", func() bool {
+		out, _ := n.within(*v.in[n].PID, fmt.Sprintf("netstat -ltn | grep -c :%d", port)).Output()
+		return strings.TrimSpace(string(out)) == "1"
+	})
+	s := v.deploy(n, muster.DeployServiceInput{
+		Name: "second", Command: []string{"sleep", "600"}, Port: port, Restart: &muster.RestartPolicy{When: muster.RestartNever},
+		Checks: []muster.Check{{Name: "up", Kind: muster.TCPCheck}},
+	})
+	s = v.become(s, "failed", func(s *client.Service) bool { return s.Status == muster.ServiceFailed })
+	if want := "another process of the instance listens at it already: stop that one, or give the service another port"; !strings.Contains(s.StatusReason, want) {
+		t.Errorf("it failed because %q, want %q", s.StatusReason, want)
+	}
+	if s.Health != muster.HealthBad || s.StartedAt != nil {
+		t.Errorf("it is %s, and ran from %v", s.Health, s.StartedAt)
+	}
+	v.removeAll([]*client.Service{s, squatter})
 }
 
 // portOfANeighbour publishes a port that a process of the node has; that process ends.

@@ -66,7 +66,7 @@ func newDesk(t *testing.T) *desk {
 	if err := os.Mkdir(d.path("run"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	d.env = map[string]string{"HOME": d.dir, "XDG_RUNTIME_DIR": d.path("run"), "MUSTER_TIMEOUT": "5s"}
+	d.env = map[string]string{"HOME": d.dir, "MUSTER_RUN_DIR": d.path("run"), "MUSTER_TIMEOUT": "5s"}
 	return d
 }
 

@@ -22,11 +22,17 @@ const (
 // Lookup reads the environment, as os.LookupEnv does.
 type Lookup func(name string) (string, bool)
 
-// Home is where a server of this process announces itself: in XDG_RUNTIME_DIR if that is
-// this user's (it outlives a change of user), in the runtime directory of a unit of systemd
-// where there is one, else in /run/muster when this is root, else below the home directory;
-// empty when there is none of them.
+// homeVariable names the one directory in which servers announce themselves and are looked for.
+const homeVariable = "MUSTER_RUN_DIR"
+
+// Home is where a server of this process announces itself: in MUSTER_RUN_DIR if that is set,
+// in XDG_RUNTIME_DIR if that is this user's (it outlives a change of user), in the runtime
+// directory of a unit of systemd where there is one, else in /run/muster when this is root,
+// else below the home directory; empty when there is none of them.
 func Home(lookup Lookup) string {
+	if dir, _ := lookup(homeVariable); dir != "" {
+		return dir
+	}
 	if dir, _ := lookup("XDG_RUNTIME_DIR"); dir != "" && isOwn(dir) {
 		return filepath.Join(dir, "muster")
 	}
@@ -58,6 +64,9 @@ func belowHome(lookup Lookup) string {
 
 // homes are where servers of this user and of root may have announced themselves.
 func homes(lookup Lookup) []string {
+	if dir, _ := lookup(homeVariable); dir != "" {
+		return []string{dir}
+	}
 	dirs := []string{
 		Home(lookup),
 		"/run/user/" + strconv.Itoa(os.Geteuid()) + "/muster", // another session's

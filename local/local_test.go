@@ -262,6 +262,7 @@ func TestHome(t *testing.T) {
 		env  map[string]string
 		want string
 	}{
+		"one that is named": {map[string]string{"MUSTER_RUN_DIR": "/run/x", "XDG_RUNTIME_DIR": own}, "/run/x"},
 		"a session":         {map[string]string{"XDG_RUNTIME_DIR": own, "RUNTIME_DIRECTORY": "/run/x", "HOME": "/h"}, own + "/muster"},
 		"another user's":    {map[string]string{"XDG_RUNTIME_DIR": own + "/gone", "HOME": "/h"}, fallback},
 		"a unit":            {map[string]string{"RUNTIME_DIRECTORY": "/run/x", "HOME": "/h"}, "/run/x"},
@@ -274,6 +275,29 @@ func TestHome(t *testing.T) {
 				t.Error(diff)
 			}
 		})
+	}
+}
+
+// Where one directory is named, servers are looked for in no other.
+func TestServers_OnlyInTheDirectoryThatIsNamed(t *testing.T) {
+	lookup, _ := environment(t)
+	keyFile := filepath.Join(t.TempDir(), "admin.key")
+	_, withdraw := announce(t, lookup, keyFile)
+	defer withdraw()
+	dir := t.TempDir()
+	named := func(name string) (string, bool) {
+		if name == "MUSTER_RUN_DIR" {
+			return dir, true
+		}
+		return lookup(name)
+	}
+	if all := local.Servers(named); len(all) != 0 || len(found(lookup, keyFile)) != 1 {
+		t.Errorf("found %+v", all)
+	}
+	_, withdrawNamed := announce(t, named, keyFile)
+	defer withdrawNamed()
+	if all := local.Servers(named); len(all) != 1 {
+		t.Errorf("found %+v, want its own", all)
 	}
 }
 

@@ -65,7 +65,7 @@ func (m inOwnHome) Run() int {
 
 // homeIn are the variables that say where a command keeps and finds things.
 func homeIn(dir string) map[string]string {
-	return map[string]string{"XDG_RUNTIME_DIR": filepath.Join(dir, "run"), "XDG_CONFIG_HOME": filepath.Join(dir, "config")}
+	return map[string]string{"MUSTER_RUN_DIR": filepath.Join(dir, "run"), "XDG_CONFIG_HOME": filepath.Join(dir, "config")}
 }
 
 func TestScripts(t *testing.T) {

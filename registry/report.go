@@ -162,8 +162,8 @@ func (r *Registry) observe(w *Writes, n *muster.Node, i *muster.Instance, m *mus
 		}
 	case muster.Stopped, muster.Failed:
 		next.StatusReason, next.PID, next.Reserved, next.DrainUntil = m.Reason, nil, false, nil
-		if i.Status == muster.Stopping && m.Reason == driverStopped { // by whom, and why, says more
-			next.StatusReason = i.StatusReason
+		if (i.Status == muster.Stopping || i.Status == muster.Stopped) && m.Reason == driverStopped {
+			next.StatusReason = i.StatusReason // by whom, and why, says more
 		}
 		next.ExitCode, next.Output = m.ExitCode, m.Output
 		if i.Status != s {

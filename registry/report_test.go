@@ -50,8 +50,13 @@ func TestReportInstances_WhatWasAskedForStays(t *testing.T) {
 		t.Fatal(err)
 	}
 	report(2, muster.Stopped, "stopped")
-	if got := wantStatus(t, w, i.ID, muster.Stopped); got.StatusReason != "stop was asked for" {
-		t.Errorf("it is STOPPED because %q", got.StatusReason)
+	first := wantStatus(t, w, i.ID, muster.Stopped)
+	if first.StatusReason != "stop was asked for" {
+		t.Errorf("it is STOPPED because %q", first.StatusReason)
+	}
+	report(3, muster.Stopped, "stopped")
+	if again := wantStatus(t, w, i.ID, muster.Stopped); again.StatusReason != first.StatusReason || again.Revision != first.Revision {
+		t.Errorf("its node's next report changed it to %+v", again)
 	}
 }
 

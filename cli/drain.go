@@ -51,6 +51,22 @@ func (a *app) drain(ctx context.Context, in muster.DrainNodeInput, w waitFlags) 
 	return a.write(n, func(out io.Writer) { a.printNodes(out, []*client.Node{n}) })
 }
 
+// drainText is how far a drain has come; empty: there is none.
+func drainText(d *client.Drain) string {
+	switch {
+	case d == nil:
+		return ""
+	case d.Done != nil:
+		return "done at " + moment(d.Done) + "; muster node uncordon ends it"
+	case d.Deadline == nil:
+		return "until nothing runs, since " + d.Since.Format(time.RFC3339)
+	case d.Stopping:
+		return "stopping what still runs: its deadline was " + moment(d.Deadline)
+	default:
+		return "until nothing runs, at most until " + moment(d.Deadline) + ", since " + d.Since.Format(time.RFC3339)
+	}
+}
+
 // awaitDrained follows a node until nothing runs on it, the drain is cancelled,
 // or the time is up, and tells each step.
 func (a *app) awaitDrained(ctx context.Context, api *client.Client, n *client.Node, timeout time.Duration) (*client.Node, error) {

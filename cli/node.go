@@ -201,7 +201,7 @@ func (a *app) printNode(w io.Writer, n *client.Node) {
 	shown = append(shown, evidence(n.UnhealthyBecause, n.StatusReason)...)
 	shown = append(
 		shown,
-		"schedulable", strconv.FormatBool(n.Schedulable), "role", string(n.Role), "hostname", n.Hostname,
+		"schedulable", strconv.FormatBool(n.Schedulable), "drain", drainText(n.Drain), "role", string(n.Role), "hostname", n.Hostname,
 		"agent", fmt.Sprintf("%s port %d, version %s, incarnation %d", n.Addr, n.Port, n.Version, n.Incarnation),
 		"last seen", since(time.Now(), n.LastSeen), "registered", n.RegisteredAt.Format(time.RFC3339),
 		"offers", fmt.Sprintf("%d CPUs, %d MiB", n.CPUCount, n.MemoryMB),

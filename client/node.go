@@ -13,6 +13,7 @@ import (
 // What the server answers about nodes.
 type (
 	Node           = operations.Node
+	Drain          = operations.NodeDrain
 	NodeEdge       = operations.NodeEdge
 	NodeConnection = operations.NodeConnection
 	PageInfo       = operations.PageInfo

@@ -146,6 +146,9 @@ func (a *app) registrationAddCommand() *cobra.Command {
 		Args:    exactly(4, entryArguments),
 		RunE: func(c *cobra.Command, args []string) error {
 			entry.read(c.Flags(), args)
+			if in.Priority == 0 { // which would be the default to the server
+				return muster.InvalidField("--priority", "0 is not between 1 and %d", muster.MaxPriority)
+			}
 			in.Cluster, in.Protocol, in.Service, in.Address, in.Port = entry.Cluster, entry.Protocol, entry.Service, entry.Address, entry.Port
 			if ttl != "" {
 				span, err := muster.ParseRegistrationTTL("--ttl", ttl)

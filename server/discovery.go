@@ -49,6 +49,10 @@ func isTagged(header http.Header, tag string) bool {
 
 func (s *Server) targets(r *http.Request) ([]byte, error) {
 	q := r.URL.Query()
+	include := q.Get("include")
+	if include != "" && include != "unhealthy" {
+		return nil, muster.InvalidField("include", "%q is nothing that can be included; give unhealthy, or leave it out", include)
+	}
 	f := muster.RegistrationFilter{Cluster: q.Get("cluster"), Protocol: q.Get("protocol"), Service: q.Get("service"), Address: q.Get("address")}
 	found, err := s.registry.Registrations(f, false)
 	if err != nil {
@@ -57,7 +61,7 @@ func (s *Server) targets(r *http.Request) ([]byte, error) {
 	if !found.Complete && found.AsOf.IsZero() {
 		return nil, muster.Errorf(muster.Unavailable, "the discovery feed was not read yet: keep what you have")
 	}
-	all := q.Get("include") == "unhealthy"
+	all := include != ""
 	targets := make([]registration.Target, 0, len(found.Entries))
 	for _, e := range found.Entries {
 		t := registration.Target{Registration: &e.Registration}

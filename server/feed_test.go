@@ -144,8 +144,10 @@ func discovered(t *testing.T, s *server.Server) {
 			t.Errorf("who has %s gets %d %q", given, status, body)
 		}
 	}
-	if status, body, _ = ask("?address=nowhere", ""); status != http.StatusBadRequest || !strings.Contains(body, "address") {
-		t.Errorf("a bad address: %d %s", status, body)
+	for query, field := range map[string]string{"?address=nowhere": "address", "?include=unhealty": "include"} {
+		if status, body, _ = ask(query, ""); status != http.StatusBadRequest || !strings.Contains(body, field) {
+			t.Errorf("%s: %d %s", query, status, body)
+		}
 	}
 }
 

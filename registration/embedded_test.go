@@ -66,6 +66,15 @@ func TestEmbedded_AdmitsWhoKnowsASecret(t *testing.T) {
 	}
 }
 
+// What others wrote is nowhere else.
+func TestEmbedded_SyncsWhatOthersWrite(t *testing.T) {
+	for listen, want := range map[string]bool{"": false, "127.0.0.1:0": true} {
+		if e := embedded(t, registration.EmbeddedOptions{Listen: listen, Token: "x"}); e.SyncsAlways() != want {
+			t.Errorf("listening on %q it syncs always: %t", listen, !want)
+		}
+	}
+}
+
 func TestEmbedded_SaysWhyItCannotStart(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "nats")
 	if err := os.MkdirAll(dir, 0o700); err != nil {

@@ -12,6 +12,9 @@ func (e *Embedded) GiveUp() error {
 	return e.running().DisableJetStream()
 }
 
+// SyncsAlways tells whether the server has each message on its disk before it acknowledges it.
+func (e *Embedded) SyncsAlways() bool { return e.running().JetStreamConfig().SyncAlways }
+
 // Parts are those of a feed.
 func (f *Feed) Parts() (*Embedded, *Conn, *Stream) { return f.embedded, f.conn, f.stream }
 

@@ -65,6 +65,41 @@ func TestRegistrations_CostWhatTheyFind(t *testing.T) {
 	}
 }
 
+// What is not stable is withheld, with its health, and never beside what is in the feed.
+func TestWithheld_IsWhatIsNotStable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHost(t, setup{})
+		s := registered(t, h, nil)
+		withheld := func(f muster.RegistrationFilter) []registry.Withheld {
+			t.Helper()
+			found, err := h.Withheld(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return found
+		}
+		h.tell(t, muster.Running, said(s, muster.ServiceRunning, muster.HealthOK))
+		wantEntries(t, h.world, "web", 1)
+		if found := withheld(muster.RegistrationFilter{}); len(found) != 0 {
+			t.Errorf("what is in the feed is withheld: %+v", found)
+		}
+		h.tell(t, muster.Running, said(s, muster.ServiceRunning, muster.HealthBad))
+		wantEntries(t, h.world, "web", 0)
+		if found := withheld(muster.RegistrationFilter{Service: "web"}); len(found) != 1 || found[0].Service != "web" || found[0].Health != muster.HealthBad {
+			t.Errorf("withheld are %+v", found)
+		}
+		if found := withheld(muster.RegistrationFilter{Service: "db"}); len(found) != 0 {
+			t.Errorf("of another service are withheld %+v", found)
+		}
+		if _, _, err := h.StopService(ctx, s.ID); err != nil {
+			t.Fatal(err)
+		}
+		if found := withheld(muster.RegistrationFilter{}); len(found) != 0 {
+			t.Errorf("of what nobody wants are withheld %+v", found)
+		}
+	})
+}
+
 func BenchmarkRegistrations_TenOf10000(b *testing.B) {
 	w := open(b, setup{})
 	others(b, w, 10_000)

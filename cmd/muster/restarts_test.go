@@ -74,7 +74,7 @@ func (p *puppet) live(ctx context.Context, api *client.Client) {
 	}
 }
 
-// TestFeed_RestartLoop restarts the server again and again for several times to live of the entries: those of
+// TestFeed_RestartLoop restarts the server again and again for ten times to live of the entries: those of
 // services whose nodes beat are there all the time, and that of the one whose agent is gone runs out.
 func TestFeed_RestartLoop(t *testing.T) {
 	t.Parallel()
@@ -118,7 +118,7 @@ func TestFeed_RestartLoop(t *testing.T) {
 		})
 	}
 	feed, dead, gone, restarts := stream(), puppets[alive].subject, false, 0
-	for end := time.Now().Add(3 * puppetTTL); time.Now().Before(end); restarts++ {
+	for end := time.Now().Add(10 * puppetTTL); time.Now().Before(end); restarts++ {
 		s.kill()
 		s.start()
 		time.Sleep(puppetTTL / 4) // shorter than the time to live, which is what the test is about

@@ -76,6 +76,21 @@ func TestWatch_TellsRefusedConnectionsApart(t *testing.T) {
 	}
 }
 
+// What the server says of a refusal is what its client says.
+func TestWatch_SaysWhyItWasRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const why = "the key v has the role VIEWER; this needs OPERATOR"
+		_, c := newStage(t, func(p *peer) {
+			p.w.WriteHeader(http.StatusForbidden)
+			_, _ = fmt.Fprintf(p.w, `{"errors":[{"message":%q,"extensions":{"code":"FORBIDDEN"}}]}`, why)
+		})
+		err := c.WatchHealth(t.Context(), nil, client.WatchOptions{}, func(client.Event) error { return nil })
+		if muster.CodeOf(err) != muster.Forbidden || err.Error() != why {
+			t.Errorf("%v (%s)", err, muster.CodeOf(err))
+		}
+	})
+}
+
 func TestWatch_TellsErrorsOfTheStreamApart(t *testing.T) {
 	for _, code := range muster.Codes() {
 		t.Run(string(code), func(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"time"
 
+	"github.com/Khan/genqlient/graphql"
 	"github.com/gorilla/websocket"
 	"github.com/vektah/gqlparser/v2/gqlerror"
 
@@ -125,7 +126,9 @@ func (c *Client) refused(resp *http.Response, err error) error {
 	if resp == nil || !errors.Is(err, websocket.ErrBadHandshake) {
 		return &lostError{c.unreachable(err)}
 	}
-	refusal := c.fromStatus(resp.StatusCode, http.StatusText(resp.StatusCode))
+	answer := graphql.HTTPError{StatusCode: resp.StatusCode}
+	_ = json.NewDecoder(resp.Body).Decode(&answer.Response) // what is no answer of muster's has its status alone
+	refusal := c.fromHTTP(&answer)
 	switch {
 	case resp.StatusCode >= 500, resp.StatusCode == http.StatusTooManyRequests, resp.StatusCode == http.StatusRequestTimeout:
 		return &lostError{refusal}

@@ -148,7 +148,7 @@ func (a *app) pack(ctx context.Context, dir string) *packed {
 		left, err := archive.Pack(ctx, zipped, dir)
 		err = errors.Join(err, zipped.Close())
 		if err == nil && left > 0 {
-			a.say("left out %s, pipes, sockets or mounts", counted(left, "device"))
+			a.say("left out devices, pipes, sockets and mounts: %d", left)
 		}
 		return write.CloseWithError(err)
 	})

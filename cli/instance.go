@@ -31,7 +31,7 @@ func (a *app) instanceCommand() *cobra.Command {
 			call: (*client.Client).RestartInstance,
 		}),
 		a.verbCommand(verb{
-			use: "terminate", short: "End an instance for good, disk and all", goal: terminated,
+			use: "terminate", also: []string{"remove"}, short: "End an instance for good, disk and all", goal: terminated,
 			call: (*client.Client).TerminateInstance,
 		}),
 		a.instanceLabelCommand(), a.instanceAdoptCommand(), a.logsCommand("INSTANCE"), a.instanceTopCommand(),
@@ -41,6 +41,7 @@ func (a *app) instanceCommand() *cobra.Command {
 // verb is a command that asks for one change of one instance.
 type verb struct {
 	use, short string
+	also       []string // further names
 	goal       goal
 	call       func(*client.Client, context.Context, muster.InstanceID) (*client.Instance, error)
 }
@@ -48,7 +49,7 @@ type verb struct {
 func (a *app) verbCommand(v verb) *cobra.Command {
 	var w waitFlags
 	c := &cobra.Command{
-		Use: v.use + " INSTANCE", Short: v.short, Args: exactly(1, "an instance's id, such as i-1"),
+		Use: v.use + " INSTANCE", Aliases: v.also, Short: v.short, Args: exactly(1, "an instance's id, such as i-1"),
 		RunE: func(c *cobra.Command, args []string) error {
 			api, err := a.connect()
 			if err != nil {

@@ -19,6 +19,9 @@ func (a *app) printUsage(c *cobra.Command) error {
 	}
 	_, _ = fmt.Fprintf(w, "Usage:\n  %s\n", usageLine(c))
 	section(w, "Commands", describeCommands(c, "", (*cobra.Command).IsAvailableCommand, most))
+	if len(c.Aliases) > 0 {
+		section(w, "Aliases", "  "+strings.Join(c.Aliases, ", "))
+	}
 	section(w, "Examples", c.Example)
 	section(w, "Flags", describeFlags(c.LocalNonPersistentFlags(), most))
 	section(w, "Flags of every command", describeFlags(sharedFlags(c), most))
@@ -74,7 +77,7 @@ func rank(path string) int {
 func suggest(root *cobra.Command) {
 	others := map[string][]string{
 		"list": {"ls", "get", "ps"}, "show": {"describe", "inspect", "get", "status"}, "query": {"list", "ls", "show", "get"},
-		"launch": {"run", "create"}, "terminate": {"rm", "delete", "remove", "kill", "destroy"}, "remove": {"rm", "delete"},
+		"launch": {"run", "create"}, "terminate": {"rm", "delete", "kill", "destroy"}, "remove": {"rm", "delete"},
 		"health": {"status"}, "completion": {"completions"},
 	}
 	for c := range tree(root) {

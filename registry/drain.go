@@ -78,7 +78,7 @@ func (r *Registry) drainStep(v View, w *Writes, d drainStep, now time.Time) {
 		return
 	}
 	drain.Stopping = true
-	w.Node(after, fmt.Sprintf("the drain's deadline has passed: stopping %d instances", len(d.busy)))
+	w.Node(after, fmt.Sprintf("the drain's deadline has passed: stopping what still runs (%d)", len(d.busy)))
 	for _, i := range d.busy {
 		if i.Status != muster.Running && i.Status != muster.Provisioning {
 			continue // it is ending already

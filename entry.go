@@ -143,17 +143,24 @@ type RegisterInput struct {
 	Service     string         `json:"service"`
 	Address     string         `json:"address"`
 	Port        *int           `json:"port,omitempty"`
-	Priority    int            `json:"priority,omitempty"`
+	Priority    *int           `json:"priority,omitempty"` // nil: DefaultPriority
 	Annotations Map            `json:"annotations,omitempty"`
 	TTL         *time.Duration `json:"ttl,omitempty"`
 }
 
+// Validate refuses what no entry can have. The rest is for Registration.Validate.
+func (in *RegisterInput) Validate() error { return checkPriority("priority", in.Priority) }
+
 // Registration is the entry.
 func (in *RegisterInput) Registration() Registration {
-	return Registration{
+	r := Registration{
 		Cluster: in.Cluster, Protocol: in.Protocol, Service: in.Service, Address: in.Address, Port: in.Port,
-		Priority: in.Priority, Annotations: in.Annotations, TTL: in.TTL,
+		Priority: DefaultPriority, Annotations: in.Annotations, TTL: in.TTL,
 	}
+	if in.Priority != nil {
+		r.Priority = *in.Priority
+	}
+	return r
 }
 
 // DeregisterInput names an entry that was registered by hand.

@@ -29,6 +29,14 @@ func CheckRegistrationName(field, s string) error {
 	return nil
 }
 
+// checkPriority refuses a priority that is given and is none.
+func checkPriority(field string, p *int) error {
+	if p != nil && (*p < 1 || *p > MaxPriority) {
+		return InvalidField(field, "%d is not between 1 and %d", *p, MaxPriority)
+	}
+	return nil
+}
+
 // RegistrationSpec is an entry that a service has in the discovery feed while it is
 // stable.
 type RegistrationSpec struct {
@@ -37,7 +45,7 @@ type RegistrationSpec struct {
 	Service     string `json:"service,omitempty"`  // empty: the service's name
 	Address     string `json:"address,omitempty"`  // an IP or a template of one; empty: that of the node, or of the instance where those are routed
 	Port        *int   `json:"port,omitempty"`     // nil: that which the service is published at, else its own
-	Priority    int    `json:"priority,omitempty"` // 1 to 255, lower is preferred; 0: DefaultPriority
+	Priority    *int   `json:"priority,omitempty"` // 1 to 255, lower is preferred; nil: DefaultPriority
 	Annotations Map    `json:"annotations,omitempty"`
 	// TTL is after what the entry expires unless it is refreshed; nil: the feed's
 	// longest; RegistrationTTLForever: never.
@@ -63,12 +71,10 @@ func (r *RegistrationSpec) Validate(prefix string) error {
 	switch {
 	case r.Port != nil && (*r.Port < 1 || *r.Port > 65535):
 		return InvalidField(prefix+".port", "%d is not between 1 and 65535", *r.Port)
-	case r.Priority < 0 || r.Priority > MaxPriority:
-		return InvalidField(prefix+".priority", "%d is not between 1 and %d", r.Priority, MaxPriority)
 	case r.TTL != nil && *r.TTL != RegistrationTTLForever && (*r.TTL < MinRegistrationTTL || *r.TTL%time.Second != 0):
 		return InvalidField(prefix+".ttl", "%s is not a whole number of seconds, at least one", *r.TTL)
 	}
-	if err := CheckAnnotations(prefix+".annotations", r.Annotations); err != nil {
+	if err := first(checkPriority(prefix+".priority", r.Priority), CheckAnnotations(prefix+".annotations", r.Annotations)); err != nil {
 		return err
 	}
 	for name, value := range r.Annotations {

@@ -81,3 +81,20 @@ func TestDistinctEntries(t *testing.T) {
 		t.Errorf("got %v", got)
 	}
 }
+
+// A priority that is given is one; without one it is the default.
+func TestRegister_PriorityIsOne(t *testing.T) {
+	for p, valid := range map[int]bool{1: true, 255: true, 0: false, -1: false, 256: false} {
+		in := muster.RegisterInput{Priority: &p}
+		spec := muster.RegistrationSpec{Cluster: "prod", Protocol: "http", Priority: &p}
+		for field, err := range map[string]error{"priority": in.Validate(), "entry.priority": spec.Validate("entry")} {
+			if (err == nil) != valid || err != nil && !strings.HasPrefix(err.Error(), field+": ") {
+				t.Errorf("%d: %v", p, err)
+			}
+		}
+	}
+	in, spec := muster.RegisterInput{}, muster.RegistrationSpec{Cluster: "prod", Protocol: "http"}
+	if err := errors.Join(in.Validate(), spec.Validate("entry")); err != nil || in.Registration().Priority != muster.DefaultPriority {
+		t.Errorf("%v: %+v, %+v", err, in.Registration(), spec)
+	}
+}

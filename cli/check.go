@@ -50,14 +50,14 @@ func readCheck(text string) (muster.Check, error) {
 // readRegistration reads the value of --register, such as `cluster=main,protocol=http`.
 func readRegistration(text string) (muster.RegistrationSpec, error) {
 	r := muster.RegistrationSpec{Annotations: muster.Map{}}
-	port := 0
+	port, priority := 0, 0
 	err := readClause("--register", text, []clauseKey{
 		{"cluster", textKey(&r.Cluster)},
 		{"protocol", textKey(&r.Protocol)},
 		{"service", textKey(&r.Service)},
 		{"address", textKey(&r.Address)},
 		{"port", numberKey(&port)},
-		{"priority", numberKey(&r.Priority)},
+		{"priority", numberKey(&priority)},
 		{"ttl", func(value string) error {
 			r.TTL = new(time.Duration)
 			if strings.EqualFold(value, "never") {
@@ -81,6 +81,9 @@ func readRegistration(text string) (muster.RegistrationSpec, error) {
 	}
 	if port != 0 {
 		r.Port = &port
+	}
+	if priority != 0 {
+		r.Priority = &priority
 	}
 	return r, nil
 }

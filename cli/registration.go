@@ -146,9 +146,6 @@ func (a *app) registrationAddCommand() *cobra.Command {
 		Args:    exactly(4, entryArguments),
 		RunE: func(c *cobra.Command, args []string) error {
 			entry.read(c.Flags(), args)
-			if in.Priority == 0 { // which would be the default to the server
-				return muster.InvalidField("--priority", "0 is not between 1 and %d", muster.MaxPriority)
-			}
 			in.Cluster, in.Protocol, in.Service, in.Address, in.Port = entry.Cluster, entry.Protocol, entry.Service, entry.Address, entry.Port
 			if ttl != "" {
 				span, err := muster.ParseRegistrationTTL("--ttl", ttl)
@@ -166,7 +163,7 @@ func (a *app) registrationAddCommand() *cobra.Command {
 	}
 	f := c.Flags()
 	entry.declare(f)
-	f.IntVar(&in.Priority, "priority", muster.DefaultPriority, "1 to 255, lower is preferred")
+	in.Priority = f.Int("priority", muster.DefaultPriority, "1 to 255, lower is preferred")
 	f.StringVar(&ttl, "ttl", "", "`SPAN` after which readers forget it, or never; the feed's longest when left out")
 	f.StringArrayVar(&annotations, "annotation", nil, "a further fact, `KEY=VALUE`; may be repeated")
 	return c

@@ -9,6 +9,17 @@ import (
 	"github.com/muster-cloud/muster"
 )
 
+// completed are the entries that a service is to have, with the default priority where none was given.
+func completed(specs []muster.RegistrationSpec) []muster.RegistrationSpec {
+	all := slices.Clone(specs)
+	for k := range all {
+		if all[k].Priority == nil {
+			all[k].Priority = new(muster.DefaultPriority)
+		}
+	}
+	return all
+}
+
 // entriesOf are the entries of a service, with what they leave open filled in. What
 // cannot be an entry after all is left out; EntryProblems says why.
 func (r *Registry) entriesOf(v View, s *muster.Service) []muster.Registration {
@@ -86,11 +97,14 @@ func (v View) entryOf(s *muster.Service, spec *muster.RegistrationSpec) (*muster
 	bare.Env = nil
 	facts := muster.EntryFacts{Node: n, Instance: &bare, Service: &safe}
 	e := &muster.Registration{
-		Cluster: spec.Cluster, Protocol: spec.Protocol, Service: spec.Service, Port: spec.Port, Priority: spec.Priority,
+		Cluster: spec.Cluster, Protocol: spec.Protocol, Service: spec.Service, Port: spec.Port, Priority: muster.DefaultPriority,
 		TTL: spec.TTL, Annotations: muster.Map{},
 	}
 	if e.Service == "" {
 		e.Service = s.Name
+	}
+	if spec.Priority != nil {
+		e.Priority = *spec.Priority
 	}
 	var err error
 	if e.Address, err = facts.FillIn("address", spec.Address); err != nil {

@@ -69,6 +69,9 @@ func (v View) presentEntries(f muster.RegistrationFilter) walk {
 // Register enters an entry by hand, or changes one that was. FORBIDDEN: it is outside of
 // the key's scope.
 func (r *Registry) Register(ctx context.Context, in muster.RegisterInput) (*muster.Entry, int64, error) {
+	if err := in.Validate(); err != nil {
+		return nil, 0, err
+	}
 	entry := in.Registration()
 	if err := entry.Validate(); err != nil {
 		return nil, 0, err

@@ -60,7 +60,7 @@ func (r *Registry) RegisterService(ctx context.Context, in muster.RegisterServic
 	return r.createService(ctx, in.RequestID, in, func(v View, w *Writes) (*muster.Service, error) {
 		s := r.deployed(v, &muster.DeployServiceInput{
 			Name: in.Name, Port: in.Port, Publish: in.Publish, Checks: in.Checks,
-			RegisterWhenStable: in.RegisterWhenStable, StableFor: in.StableFor,
+			RegisterWhenStable: completed(in.RegisterWhenStable), StableFor: in.StableFor,
 		})
 		s.Announced = true
 		i, err := v.hosting(in.InstanceID, s)
@@ -104,7 +104,7 @@ func (r *Registry) deployed(v View, in *muster.DeployServiceInput) *muster.Servi
 		ID: muster.ServiceIDOf(v.meta().sequences[muster.ServiceSequence] + 1), Name: in.Name,
 		DeployURL: in.DeployURL, SHA256: strings.ToLower(in.SHA256), Command: slices.Clone(in.Command),
 		EnvNames: muster.EnvNamesOf(in.Env), Env: orEmpty(in.Env), User: in.User, Dir: in.Dir, Port: in.Port, Publish: in.Publish,
-		RegisterWhenStable: slices.Clone(in.RegisterWhenStable), StableFor: in.StableFor,
+		RegisterWhenStable: completed(in.RegisterWhenStable), StableFor: in.StableFor,
 		Restart: muster.RestartPolicy{}.WithDefaults(), Status: muster.ServicePending, Health: muster.HealthUnknown,
 		Desired: muster.WantRunning, Generation: 1, CreatedAt: stamp(r.opts.Now()),
 		Checks: []muster.Check{}, CheckResults: []muster.CheckResult{},

@@ -92,7 +92,7 @@ func (w *watched) removal(t *testing.T, address string) (found client.Event) {
 
 func shareable(address string, priority int, ttl time.Duration) muster.RegisterInput {
 	return muster.RegisterInput{
-		Cluster: "prod", Protocol: "http", Service: "web", Address: address, Port: new(80), Priority: priority,
+		Cluster: "prod", Protocol: "http", Service: "web", Address: address, Port: new(80), Priority: &priority,
 		TTL: &ttl, Annotations: muster.Map{"zone": address},
 	}
 }

@@ -100,7 +100,7 @@ func TestServer_PostponesExpiryWhileItsPortDoesNotAnswer(t *testing.T) {
 
 // A server that stops has closed its port itself.
 func TestServer_DoesNotPostponeExpiryWhileItStops(t *testing.T) {
-	o := quick("")
+	o := quick("127.0.0.1:0")
 	o.DataDir = t.TempDir()
 	o.Logger = slog.New(slog.DiscardHandler)
 	s, err := server.Open(t.Context(), o)

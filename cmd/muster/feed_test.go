@@ -57,7 +57,7 @@ func (f *fed) mutate() {
 	var last muster.RegisterInput
 	for k := range 10 {
 		f.next++
-		last = muster.RegisterInput{Cluster: "prod", Protocol: "http", Service: "web", Address: fmt.Sprint("192.0.2.", f.next), Port: new(80), Priority: 1 + k}
+		last = muster.RegisterInput{Cluster: "prod", Protocol: "http", Service: "web", Address: fmt.Sprint("192.0.2.", f.next), Port: new(80), Priority: new(1 + k)}
 		if k%3 == 1 {
 			last.TTL = new(time.Hour)
 		}
@@ -163,7 +163,7 @@ func (f *fed) damage() {
 	f.t.Helper()
 	mine := muster.Registration{Cluster: "prod", Protocol: "http", Service: "db", Address: "192.0.2.250", Port: new(5432), Priority: 7, TTL: new(time.Hour)}
 	in := muster.RegisterInput{
-		Cluster: mine.Cluster, Protocol: mine.Protocol, Service: mine.Service, Address: mine.Address, Port: mine.Port, Priority: mine.Priority, TTL: mine.TTL,
+		Cluster: mine.Cluster, Protocol: mine.Protocol, Service: mine.Service, Address: mine.Address, Port: mine.Port, Priority: &mine.Priority, TTL: mine.TTL,
 	}
 	if _, err := f.api.Register(f.t.Context(), in); err != nil {
 		f.t.Fatal(err)

@@ -52,7 +52,7 @@ func newPuppet(t *testing.T, api *client.Client, k int) *puppet {
 	s, err := api.DeployService(ctx, muster.DeployServiceInput{
 		InstanceID: &i.ID, Name: e.Service, Command: []string{"httpd"}, Checks: []muster.Check{{Name: "up", Kind: muster.TTLCheck}},
 		RegisterWhenStable: []muster.RegistrationSpec{
-			{Cluster: e.Cluster, Protocol: e.Protocol, Address: e.Address, Port: e.Port, Priority: e.Priority, TTL: new(puppetTTL)},
+			{Cluster: e.Cluster, Protocol: e.Protocol, Address: e.Address, Port: e.Port, Priority: &e.Priority, TTL: new(puppetTTL)},
 		},
 	})
 	must(err)

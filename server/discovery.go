@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/muster-cloud/muster"
@@ -47,8 +48,18 @@ func isTagged(header http.Header, tag string) bool {
 	return false
 }
 
+// discoveryParameters are those of http_sd. With another one, a typo, everything would be found.
+func discoveryParameters() []string {
+	return []string{"cluster", "protocol", "service", "address", "include"}
+}
+
 func (s *Server) targets(r *http.Request) ([]byte, error) {
 	q := r.URL.Query()
+	for name := range q {
+		if !slices.Contains(discoveryParameters(), name) {
+			return nil, muster.InvalidField(name, "there is no such parameter; give any of %s", strings.Join(discoveryParameters(), ", "))
+		}
+	}
 	include := q.Get("include")
 	if include != "" && include != "unhealthy" {
 		return nil, muster.InvalidField("include", "%q is nothing that can be included; give unhealthy, or leave it out", include)

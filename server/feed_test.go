@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -144,10 +145,33 @@ func discovered(t *testing.T, s *server.Server) {
 			t.Errorf("who has %s gets %d %q", given, status, body)
 		}
 	}
-	for query, field := range map[string]string{"?address=nowhere": "address", "?include=unhealty": "include"} {
+	for query, field := range map[string]string{"?address=nowhere": "address", "?include=unhealty": "include", "?clster=prod": "clster"} {
 		if status, body, _ = ask(query, ""); status != http.StatusBadRequest || !strings.Contains(body, field) {
 			t.Errorf("%s: %d %s", query, status, body)
 		}
+	}
+}
+
+// Prometheus is told of what is unwell when it asks for that, and of how it is.
+func TestDiscovery_IncludesWhatIsUnwell(t *testing.T) {
+	w := newTown(t)
+	w.must(admin, fmt.Sprintf(`mutation { deployService(input: {instanceId: %q, name: "exporter", command: ["x"], port: 9100, publish: {port: 30099}, registerWhenStable: [
+		{cluster: "prod", protocol: "prometheus"}]}) { service { id } } }`, w.ids["own instance"]))
+	ask := func(query string) string {
+		a := w.http(w.fresh(viewer), http.MethodGet, "/discovery/prometheus"+query, "")
+		if a.status != http.StatusOK {
+			t.Fatalf("%+v", a)
+		}
+		return a.body
+	}
+	if body := ask(""); strings.TrimSpace(body) != "[]" {
+		t.Errorf("what is not stable is among %s", body)
+	}
+	if body := ask("?include=unhealthy&cluster=prod"); !strings.Contains(body, `"127.0.0.1:30099"`) || !strings.Contains(body, `"muster_health":"UN`) {
+		t.Errorf("it is not in %s", body)
+	}
+	if body := ask("?include=unhealthy&cluster=other"); strings.TrimSpace(body) != "[]" {
+		t.Errorf("of another cluster there is %s", body)
 	}
 }
 

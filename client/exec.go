@@ -26,7 +26,8 @@ type ExecStreams struct {
 
 // Exec runs a command in an instance, within its limits, and returns how it ended. The
 // end of ctx, or of the connection, kills it. CONFLICT: the instance does not run;
-// UNAVAILABLE: its node is away, or the connection was lost.
+// UNAVAILABLE: its node is away, or the connection was lost; FORBIDDEN: the key may not, or
+// has ended meanwhile.
 func (c *Client) Exec(ctx context.Context, id muster.InstanceID, request muster.ExecRequest, streams ExecStreams) (muster.ExecExited, error) {
 	conn, err := c.dialExec(ctx, "/exec/"+url.PathEscape(string(id)))
 	if err != nil {
@@ -130,7 +131,11 @@ func refusal(message []byte) error {
 // ended is why a session is over before its command said so.
 func (c *Client) ended(err error) error {
 	if closed, ok := errors.AsType[*websocket.CloseError](err); ok {
-		return muster.Errorf(muster.Unavailable, "the connection to the command was lost, and it was killed: %s", closed.Text)
+		code := muster.Unavailable
+		if closed.Code == 4403 {
+			code = muster.Forbidden
+		}
+		return muster.Errorf(code, "the connection to the command was lost, and it was killed: %s", closed.Text)
 	}
 	return c.unreachable(err)
 }

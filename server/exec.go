@@ -32,24 +32,36 @@ type execs struct {
 }
 
 // execSession is one command's. Whoever has its id may come as the agent once, with
-// the key of that node.
+// the key of that node. It ends when the key of either side does.
 type execSession struct {
-	by    muster.Principal
+	by    muster.Principal // who called
+	agent muster.Principal // who came for it; nobody, who is admitted, until then
 	node  muster.NodeUID
-	agent chan *websocket.Conn
-	end   context.CancelFunc
+	came  chan execAgent
+	end   context.CancelCauseFunc
 }
+
+// execAgent is an agent that comes for a session.
+type execAgent struct {
+	conn *websocket.Conn
+	by   muster.Principal
+}
+
+// errCallerExpelled and errAgentExpelled are what the caller of a command is told that
+// ended with a key. They are in a close frame, which has room for 123 bytes.
+var (
+	errCallerExpelled = muster.Errorf(muster.Forbidden, "the access key was revoked, has expired or has a new secret: present one that is good")
+	errAgentExpelled  = muster.Errorf(muster.Unavailable, "the key of the instance's node was revoked, has expired or has a new secret")
+)
 
 // exec runs a command in an instance: GET /exec/{instance} as a WebSocket, whose first
 // message says what to run and whose others are the command's streams.
 func (s *Server) exec() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
-		defer cancel()
+		ctx, cancel := context.WithCancelCause(context.WithoutCancel(r.Context()))
+		defer cancel(nil)
 		p := muster.PrincipalOf(r.Context())
-		if !p.Expires.IsZero() {
-			defer time.AfterFunc(time.Until(p.Expires), cancel).Stop()
-		}
+		defer atExpiry(p, func() { cancel(errCallerExpelled) })()
 		id, session, err := s.execs.begin(p, cancel)
 		if err != nil {
 			refuseCaller(w, err)
@@ -68,6 +80,23 @@ func (s *Server) exec() http.Handler {
 	})
 }
 
+// endedByKey is what the caller of a session is told that ctx is, if a key has ended it.
+func endedByKey(ctx context.Context) error {
+	if cause := context.Cause(ctx); errors.Is(cause, errCallerExpelled) || errors.Is(cause, errAgentExpelled) {
+		return cause
+	}
+	return nil
+}
+
+// atExpiry calls f when a principal's key expires, until it is told to stop.
+func atExpiry(p muster.Principal, f func()) (stop func()) {
+	if p.Expires.IsZero() {
+		return func() {}
+	}
+	timer := time.AfterFunc(time.Until(p.Expires), f)
+	return func() { timer.Stop() }
+}
+
 // execOver asks the agent to come, and passes on what both say.
 func (s *Server) execOver(ctx context.Context, instance, id string, session *execSession, caller *websocket.Conn) error {
 	request, err := readExecRequest(caller)
@@ -78,15 +107,24 @@ func (s *Server) execOver(ctx context.Context, instance, id string, session *exe
 	asked, cancel := context.WithTimeout(ctx, execAsk)
 	defer cancel()
 	node, err := s.registry.Exec(asked, muster.InstanceID(instance), request)
+	if ended := endedByKey(ctx); ended != nil {
+		return ended
+	}
 	if err != nil {
 		return err
 	}
 	s.execs.expect(session, node)
 	select {
-	case agent := <-session.agent:
-		join(ctx, caller, agent)
+	case agent := <-session.came:
+		defer atExpiry(agent.by, func() { session.end(errAgentExpelled) })()
+		s.execs.bind(session, agent.by)
+		s.execs.expel(s.registry.Admitted) // its key may have ended before it was bound
+		join(ctx, caller, agent.conn)
 		return nil
 	case <-asked.Done():
+		if ended := endedByKey(ctx); ended != nil {
+			return ended
+		}
 		return muster.Errorf(muster.Unavailable, "the agent did not connect the command's streams within %s: try again", execAsk)
 	}
 }
@@ -103,7 +141,8 @@ func readExecRequest(caller *websocket.Conn) (request muster.ExecRequest, err er
 // execAgent is where an agent connects the streams of a command: GET /exec/sessions/{session}.
 func (s *Server) execAgent() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		session := s.execs.find(r.PathValue("session"), muster.PrincipalOf(r.Context()))
+		p := muster.PrincipalOf(r.Context())
+		session := s.execs.find(r.PathValue("session"), p)
 		if session == nil {
 			writeError(w, http.StatusNotFound, muster.Errorf(muster.NotFound, "there is no such session, or it has ended"))
 			return
@@ -113,7 +152,7 @@ func (s *Server) execAgent() http.Handler {
 			return
 		}
 		select {
-		case session.agent <- agent: // there is room for the one that counts
+		case session.came <- execAgent{agent, p}: // there is room for the one that counts
 		default:
 			farewell(agent, muster.Errorf(muster.Conflict, "the session has its agent"))
 			_ = agent.Close()
@@ -127,7 +166,7 @@ func (s *Server) upgradeExec(w http.ResponseWriter, r *http.Request) (*websocket
 }
 
 // begin makes a session. LIMIT: there are as many as may be.
-func (e *execs) begin(by muster.Principal, end context.CancelFunc) (string, *execSession, error) {
+func (e *execs) begin(by muster.Principal, end context.CancelCauseFunc) (string, *execSession, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if len(e.sessions) >= maxExecs {
@@ -139,7 +178,7 @@ func (e *execs) begin(by muster.Principal, end context.CancelFunc) (string, *exe
 		e.sessions = map[string]*execSession{}
 	}
 	id := rand.Text()
-	s := &execSession{by: by, agent: make(chan *websocket.Conn, 1), end: end}
+	s := &execSession{by: by, came: make(chan execAgent, 1), end: end}
 	e.sessions[id] = s
 	e.running.Add(1)
 	return id, s, nil
@@ -150,6 +189,13 @@ func (e *execs) expect(s *execSession, node muster.NodeUID) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	s.node = node
+}
+
+// bind says who has come: the session ends with their key, too.
+func (e *execs) bind(s *execSession, agent muster.Principal) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	s.agent = agent
 }
 
 // find is the session that a node's agent comes for; nil: there is none.
@@ -169,37 +215,52 @@ func (e *execs) end(id string) {
 	delete(e.sessions, id)
 	e.mu.Unlock()
 	select {
-	case late := <-s.agent: // it came when nobody waited any more
-		_ = late.Close()
+	case late := <-s.came: // it came when nobody waited any more
+		_ = late.conn.Close()
 	default:
 	}
 	e.running.Done()
 }
 
-// expel ends the sessions of those that are no longer admitted.
+// expel ends the sessions of which a side is no longer admitted.
 func (e *execs) expel(admitted func(muster.Principal) bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, s := range e.sessions {
-		if !admitted(s.by) {
-			s.end()
+		switch {
+		case !admitted(s.by):
+			s.end(errCallerExpelled)
+		case !admitted(s.agent):
+			s.end(errAgentExpelled)
 		}
 	}
 }
 
 // close ends all sessions and waits for them.
 func (e *execs) close() {
-	e.expel(func(muster.Principal) bool { return false })
+	e.mu.Lock()
+	for _, s := range e.sessions {
+		s.end(nil)
+	}
+	e.mu.Unlock()
 	e.running.Wait()
 }
 
 // join passes messages on between two connections until one ends or ctx does, and then
-// ends both.
+// ends both. The last that the caller is told is that a key has ended it, if one has.
 func join(ctx context.Context, caller, agent *websocket.Conn) {
 	var both sync.WaitGroup
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	hangUp := context.AfterFunc(ctx, func() { _, _ = caller.Close(), agent.Close() })
+	hangUp := context.AfterFunc(ctx, func() {
+		switch ended := endedByKey(ctx); {
+		case errors.Is(ended, errCallerExpelled):
+			dismiss(caller, execExpelled, ended)
+		case ended != nil:
+			dismiss(caller, websocket.CloseGoingAway, ended)
+		}
+		_, _ = caller.Close(), agent.Close()
+	})
 	defer hangUp()
 	both.Go(func() { pass(caller, agent) })
 	both.Go(func() { pass(agent, caller) })
@@ -207,6 +268,11 @@ func join(ctx context.Context, caller, agent *websocket.Conn) {
 	go func() { both.Wait(); close(ended) }()
 	keepAlive(ctx, ended, caller, agent)
 	<-ended
+}
+
+// dismiss says why a session ends. A caller that takes nothing is not waited for.
+func dismiss(caller *websocket.Conn, code int, why error) {
+	_ = caller.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(code, why.Error()), time.Now().Add(200*time.Millisecond))
 }
 
 // pass passes on what comes from one connection until it ends, and the way it ended.
@@ -255,9 +321,11 @@ func keepAlive(ctx context.Context, ended <-chan struct{}, conns ...*websocket.C
 	}
 }
 
-// execRefusal is the close code of a session that did not come about; the reason is an
-// error as JSON.
-const execRefusal = 4400
+// The close codes of sessions.
+const (
+	execRefusal  = 4400 // it did not come about; the reason is an error as JSON
+	execExpelled = 4403 // its caller's key has ended
+)
 
 // farewell tells a caller why, in a frame that has room for 123 bytes.
 func farewell(conn *websocket.Conn, err error) {

@@ -62,7 +62,7 @@ func (s *Server) importImage(ctx context.Context, w http.ResponseWriter, r *http
 		return nil, err
 	}
 	began := time.Now()
-	body := &upload{s: s, from: r.Body, control: http.NewResponseController(w), sum: sha256.New()}
+	body := &upload{s: s, by: muster.PrincipalOf(ctx), from: r.Body, control: http.NewResponseController(w), sum: sha256.New()}
 	kept, err := s.images.Import(ctx, body, func() error { return body.check(r) })
 	if err != nil {
 		return nil, err
@@ -78,9 +78,10 @@ func (s *Server) importImage(ctx context.Context, w http.ResponseWriter, r *http
 	return image, err
 }
 
-// upload reads a body for as long as it goes on, and sums it up.
+// upload reads a body for as long as it goes on and its sender's key is good, and sums it up.
 type upload struct {
 	s       *Server
+	by      muster.Principal
 	from    io.Reader
 	control *http.ResponseController
 	sum     hash.Hash
@@ -89,6 +90,9 @@ type upload struct {
 func (u *upload) Read(p []byte) (int, error) {
 	if u.s.stopping.Load() {
 		return 0, muster.Errorf(muster.Unavailable, "the server is stopping: import again in a moment")
+	}
+	if !u.s.registry.Admitted(u.by) {
+		return 0, errCallerExpelled
 	}
 	if err := u.control.SetReadDeadline(time.Now().Add(imageStall)); err != nil {
 		return 0, err
@@ -150,19 +154,24 @@ func (s *Server) getImage() http.Handler {
 func (s *Server) send(w http.ResponseWriter, r *http.Request, f *os.File, digest string) {
 	w.Header().Set("Content-Type", "application/zstd")
 	w.Header().Set("ETag", `"`+digest+`"`)
-	http.ServeContent(&download{ResponseWriter: w, s: s, control: http.NewResponseController(w)}, r, "", time.Time{}, f)
+	http.ServeContent(&download{ResponseWriter: w, s: s, by: muster.PrincipalOf(r.Context()), control: http.NewResponseController(w)}, r, "", time.Time{}, f)
 }
 
-// download writes for as long as the other side reads, and until the server stops.
+// download writes for as long as the other side reads and its key is good, and until the
+// server stops.
 type download struct {
 	http.ResponseWriter
 	s       *Server
+	by      muster.Principal
 	control *http.ResponseController
 }
 
 func (d *download) Write(p []byte) (int, error) {
 	if d.s.stopping.Load() {
 		return 0, http.ErrServerClosed
+	}
+	if !d.s.registry.Admitted(d.by) {
+		return 0, errCallerExpelled
 	}
 	if err := d.control.SetWriteDeadline(time.Now().Add(imageStall)); err != nil {
 		return 0, err

@@ -224,6 +224,55 @@ func TestServer_StopEndsTransfers(t *testing.T) {
 	}
 }
 
+// A transfer goes on for as long as the key does that it was begun with.
+func TestImages_TransfersEndWithTheirKey(t *testing.T) {
+	w := newTown(t)
+	revoke := func(key string) {
+		w.must(admin, fmt.Sprintf(`mutation { revokeAccessKey(input: {id: %q}) { revision } }`, idOf(key)))
+	}
+	image, err := w.client(w.keys[admin]).ImportImage(t.Context(), "web", "", bytes.NewReader(tree(t, "a", 32<<20)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Run("a download", func(t *testing.T) {
+		key, _ := w.join("a-reads")
+		body, _, err := w.client(key).OpenImage(t.Context(), image.Digest, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer body.Close()
+		if _, err := io.ReadFull(body, make([]byte, 1000)); err != nil {
+			t.Fatal(err)
+		}
+		revoke(key)
+		if n, err := io.Copy(io.Discard, body); err == nil {
+			t.Errorf("all of it was sent: %d bytes", n)
+		}
+	})
+	t.Run("an upload", func(t *testing.T) {
+		key := w.key("OPERATOR", "")
+		sending, sent := io.Pipe()
+		imported := make(chan error, 1)
+		go func() {
+			_, err := w.client(key).ImportImage(t.Context(), "other", "", sending)
+			_ = sending.CloseWithError(err)
+			imported <- err
+		}()
+		archive := bytes.NewReader(tree(t, "b", 32<<20))
+		if _, err := io.CopyN(sent, archive, 1000); err != nil {
+			t.Fatal(err)
+		}
+		revoke(key)
+		if n, err := io.Copy(sent, archive); err == nil {
+			t.Errorf("all of it was taken: %d bytes", n)
+		}
+		_ = sent.Close()
+		if err := <-imported; muster.CodeOf(err) != muster.Forbidden {
+			t.Errorf("its sender got %v", err)
+		}
+	})
+}
+
 func TestServer_SweepsWhatNoImageNeeds(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, server.Options{DataDir: dir})

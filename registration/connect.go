@@ -6,7 +6,9 @@ import (
 	"crypto/tls"
 	"errors"
 	"log/slog"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -32,6 +34,24 @@ type ConnectOptions struct {
 	// there again, with nil. It must not block.
 	OnChange func(err error)
 	Logger   *slog.Logger // nil: slog.Default()
+}
+
+// Validate refuses what can never connect, with an INVALID error that names the setting.
+func (o *ConnectOptions) Validate() error {
+	for at := range strings.SplitSeq(o.URL, ",") {
+		scheme, _, given := strings.Cut(strings.TrimSpace(at), "://")
+		if given && !slices.Contains([]string{"nats", "tls", "ws", "wss"}, scheme) {
+			return muster.InvalidField("nats-url", "%.80q is no scheme of NATS; write nats://HOST:4222, tls, ws or wss", scheme)
+		}
+	}
+	if o.Credentials == "" {
+		return nil
+	}
+	file, err := os.Open(o.Credentials)
+	if err != nil {
+		return muster.InvalidField("nats-creds", "%v: give a file with a user's JWT and seed that this program may read", err)
+	}
+	return file.Close()
 }
 
 // How long the server may take, and how a connection that was lost is made again.

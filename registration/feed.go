@@ -51,6 +51,9 @@ func (o *FeedOptions) Validate() error {
 	if o.Stream.Replicas > 1 && !o.isElsewhere() {
 		return muster.InvalidField("registration-replicas", "the server in this process is alone, so that it is 1; name a cluster by nats-url or nats-context")
 	}
+	if err := o.Connect.Validate(); err != nil {
+		return err
+	}
 	if err := o.Embedded.Validate(); err != nil {
 		return err
 	}

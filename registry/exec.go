@@ -23,6 +23,8 @@ func (r *Registry) Exec(ctx context.Context, id muster.InstanceID, request muste
 	switch {
 	case i == nil:
 		return "", noInstance(id)
+	case i.Status == muster.Stopped, i.Status == muster.Failed:
+		return "", muster.Errorf(muster.Conflict, "instance %s is %s: start it first, with muster instance start %s", id, i.Status, id)
 	case i.Status != muster.Running:
 		return "", muster.Errorf(muster.Conflict, "instance %s is %s: a command can only run in one that is RUNNING", id, i.Status)
 	}
@@ -41,10 +43,12 @@ func (r *Registry) Exec(ctx context.Context, id muster.InstanceID, request muste
 	defer cancel()
 	answer, err := r.desk.ask(timed, i.NodeUID, muster.AgentRequest{Exec: &request})
 	switch {
+	case errors.Is(err, context.DeadlineExceeded): // the caller's as well: an agent that hangs outlasts either
+		return "", muster.Errorf(muster.Unavailable, "the agent of %s's node does not answer: see muster why %s, and try again when it is back", id, id)
 	case ctx.Err() != nil:
 		return "", ctx.Err()
-	case errors.Is(err, context.DeadlineExceeded), err == nil && answer == nil:
-		return "", muster.Errorf(muster.Unavailable, "the agent of %s's node is not connected: try again when it is back", id)
+	case err == nil && answer == nil:
+		return "", muster.Errorf(muster.Unavailable, "the agent of %s's node is not connected: see muster why %s, and try again when it is back", id, id)
 	case err != nil:
 		return "", err
 	case answer.Code != nil:

@@ -146,7 +146,7 @@ func (f *Fetcher) copy(ctx context.Context, to *Fetched, source io.Reader, stall
 		n, err := source.Read(buffer)
 		stall.Reset(f.o.Stall)
 		if to.Size += int64(n); to.Size > f.o.Limit {
-			return muster.Errorf(muster.Limit, "it has more than %d bytes: make it smaller, or raise the agent's limit", f.o.Limit)
+			return muster.Errorf(muster.Limit, "it has more than %d bytes: make it smaller, or raise the agent's --artifact-limit", f.o.Limit)
 		}
 		sum.Write(buffer[:n])
 		if _, err := to.Write(buffer[:n]); err != nil {

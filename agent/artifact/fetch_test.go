@@ -97,7 +97,7 @@ func TestFetch(t *testing.T) {
 		"not there":              {server.URL + "/nothing", "", muster.NotFound, "the answer is 404"},
 		"a broken server":        {server.URL + "/broken", "", muster.Unavailable, "the answer is 502"},
 		"nobody answers":         {"http://127.0.0.1:1/app", "", muster.Unavailable, "connection refused"},
-		"too large":              {server.URL + "/large", "", muster.Limit, "more than 1000 bytes"},
+		"too large":              {server.URL + "/large", "", muster.Limit, "more than 1000 bytes: make it smaller, or raise the agent's --artifact-limit"},
 		"cut":                    {server.URL + "/cut", "", muster.Unavailable, "broke off after 4 bytes"},
 		"no answer comes":        {server.URL + "/stalls", "", muster.Unavailable, "nothing came for 200ms"},
 		"nothing more comes":     {server.URL + "/stalls-later", "", muster.Unavailable, "nothing came for 200ms"},

@@ -163,7 +163,7 @@ func TestProcess_Ends(t *testing.T) {
 		"no program":          {func(s *driver.ProcessSpec) { s.Command = []string{"/etc/passwd"} }, nil, `could not start: execute "/etc/passwd": permission denied`, ""},
 		"no such user":        {func(s *driver.ProcessSpec) { s.User = "ghost" }, nil, `could not start: there is no user "ghost" in the instance`, ""},
 		"no such group":       {func(s *driver.ProcessSpec) { s.User = "web:ghosts" }, nil, `could not start: there is no group "ghosts" in the instance`, ""},
-		"no such directory":   {func(s *driver.ProcessSpec) { s.Dir = "/nosuch" }, nil, `could not start: there is no directory "/nosuch" in the instance`, ""},
+		"no such directory":   {func(s *driver.ProcessSpec) { s.Dir = "/nosuch" }, nil, `could not start: there is no directory "/nosuch" in the instance: make it there, or name another one`, ""},
 		"a port of another":   {func(s *driver.ProcessSpec) { s.Port = 7070 }, nil, "could not start: port 7070: another process of the instance listens at it already", ""},
 		"by IPv6":             {func(s *driver.ProcessSpec) { s.Port = 7071 }, nil, "could not start: port 7071: another process of the instance listens at it already", ""},
 		"a port of nobody":    {func(s *driver.ProcessSpec) { s.Port, s.Command[2] = 7072, "echo free" }, code(0), "exited with status 0", "free\n"},

@@ -115,7 +115,7 @@ func (o order) fill(cmd *exec.Cmd) error {
 	cmd.Args = o.Command
 	cmd.Dir = path.Clean("/" + o.Dir)
 	if info, err := os.Stat(cmd.Dir); err != nil || !info.IsDir() {
-		return fmt.Errorf("there is no directory %.200q in the instance", cmd.Dir)
+		return fmt.Errorf("there is no directory %.200q in the instance: make it there, or name another one", cmd.Dir)
 	}
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}

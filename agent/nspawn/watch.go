@@ -4,9 +4,13 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -57,11 +61,37 @@ func watchCloses(dir string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), "inotify"), nil
 }
 
-// relay sends the names that events tell of; all of them when the kernel has dropped some.
+// echo is after what time a name is sent once more. The kernel tells of a close before it gives the lock free, so that
+// whoever looks at once may find it held.
+const echo = 100 * time.Millisecond
+
+// relay sends the names that events tell of, each twice; all of them when the kernel has dropped some.
 func relay(ctx context.Context, events *os.File, out chan<- string, all func() ([]string, error)) error {
+	send := func(names []string) bool {
+		for _, name := range names {
+			select {
+			case out <- name:
+			case <-ctx.Done():
+				return false
+			}
+		}
+		return true
+	}
 	buf := make([]byte, 16<<10)
+	again := map[string]bool{} // what is to be sent once more
 	for {
 		n, err := events.Read(buf)
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			names := slices.Collect(maps.Keys(again))
+			clear(again)
+			if err := events.SetReadDeadline(time.Time{}); err != nil {
+				return err
+			}
+			if !send(names) {
+				return nil
+			}
+			continue
+		}
 		if err != nil {
 			return err
 		}
@@ -71,12 +101,16 @@ func relay(ctx context.Context, events *os.File, out chan<- string, all func() (
 				return err
 			}
 		}
-		for _, name := range names {
-			select {
-			case out <- name:
-			case <-ctx.Done():
-				return nil
+		if !send(names) {
+			return nil
+		}
+		if len(again) == 0 { // else it is due already, however many come
+			if err := events.SetReadDeadline(time.Now().Add(echo)); err != nil {
+				return err
 			}
+		}
+		for _, name := range names {
+			again[name] = true
 		}
 	}
 }

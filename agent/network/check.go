@@ -48,7 +48,7 @@ func remedy(route netlink.Route) string {
 	if err != nil || link.Type() != "bridge" || !anyBridge.MatchString(link.Attrs().Name) {
 		return "give the cluster another one with --instance-network, or remove the route"
 	}
-	return fmt.Sprintf("that is the network of another muster on this machine; give this cluster another one with --instance-network, or, where the other is gone, run ip link delete %[1]s, and nft delete table ip muster-%[1]s and muster-%[1]s-ports", link.Attrs().Name)
+	return fmt.Sprintf("that is the network of another muster on this machine; give this cluster another one with --instance-network, or, where the other is gone, run ip link delete %[1]s; nft delete table ip muster-%[1]s; nft delete table ip muster-%[1]s-ports", link.Attrs().Name)
 }
 
 func describe(dst netip.Prefix, route netlink.Route) string {

@@ -225,7 +225,7 @@ func TestNetwork_RefusesWhatARouteCovers(t *testing.T) {
 		if muster.CodeOf(err) != muster.Conflict || !strings.Contains(err.Error(), "its route "+route+":") {
 			t.Errorf("%s: %v, want CONFLICT naming %q", subnet, err, route)
 		}
-		if told := strings.Contains(err.Error(), "run ip link delete "+left.Name+", and"); told != strings.HasSuffix(route, left.Name) {
+		if told := strings.Contains(err.Error(), "run ip link delete "+left.Name+"; nft delete table ip muster-"+left.Name+"; "); told != strings.HasSuffix(route, left.Name) {
 			t.Errorf("%s: told %q", subnet, err)
 		}
 	}
